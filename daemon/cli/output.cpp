@@ -10,7 +10,6 @@
 #include <system_error>
 
 #include "cli/show.hpp"
-#include "tensor/files/npy.hpp"
 #include "tensor/files/tensor_file.hpp"
 #include "tensor/handle.hpp"
 

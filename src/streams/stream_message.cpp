@@ -1,5 +1,6 @@
 #include "streams/stream_message.hpp"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
@@ -12,32 +13,21 @@ namespace {
 
 using Kind = StreamMessage::Kind;
 
-constexpr std::array<std::pair<std::string_view, Kind>, 6> kWords = {{{"stream.ready", Kind::ready},
-                                                                      {"stream.item", Kind::item},
-                                                                      {"stream.end", Kind::end},
-                                                                      {"stream.taken", Kind::taken},
-                                                                      {"stream.stop", Kind::stop},
-                                                                      {"stream.cancel", Kind::cancel}}};
+/// In the order of Kind.
+constexpr std::array<std::string_view, 6> kMethods{"stream.ready", "stream.item", "stream.end",
+                                                   "stream.taken", "stream.stop", "stream.cancel"};
 
 std::optional<Kind> kind_of(std::string_view method) {
-    for (const auto& [name, kind] : kWords) {
-        if (name == method) return kind;
-    }
-    return std::nullopt;
-}
-
-std::string_view name_of(Kind kind) {
-    for (const auto& [name, known] : kWords) {
-        if (known == kind) return name;
-    }
-    return {};
+    const auto found = std::find(kMethods.begin(), kMethods.end(), method);
+    if (found == kMethods.end()) return std::nullopt;
+    return static_cast<Kind>(found - kMethods.begin());
 }
 
 std::string start(Kind kind, const Json& call) {
     std::string text;
     text.reserve(128);
-    text.append(R"({"jsonrpc":"2.0","method":")").append(name_of(kind)).append(R"(","params":{"call":)");
-    json_rpc::print_json(call, text);
+    text.append(R"({"jsonrpc":"2.0","method":")").append(kMethods.at(static_cast<std::size_t>(kind)));
+    json_rpc::print_json(call, text.append(R"(","params":{"call":)"));
     return text;
 }
 
@@ -109,7 +99,7 @@ std::string_view read_params(Json& params, StreamMessage& message) {
 
 }  // namespace
 
-bool is_stream_message(std::string_view method) { return method.starts_with("stream.") && kind_of(method).has_value(); }
+bool is_stream_message(std::string_view method) { return kind_of(method).has_value(); }
 
 std::variant<StreamMessage, std::string> read_stream_message(json_rpc::Request&& request) {
     StreamMessage message{*kind_of(request.method), {}};

@@ -4,7 +4,7 @@
 
 #include <shared_tensor/tensors.hpp>
 
-#include "tensor/files/safetensors.hpp"
+#include "tensor/files/tensor_file.hpp"
 #include "tensor/files/tensor_set.hpp"
 #include "tensor/handle.hpp"
 

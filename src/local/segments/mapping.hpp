@@ -11,7 +11,6 @@
 #include "base/concurrency/guarded.hpp"
 #include "base/memory/memory_faults.hpp"
 #include "base/system/unique_fd.hpp"
-#include "local/segments/idle_list.hpp"
 #include "local/segments/segment.hpp"
 
 namespace shared_tensor::local {

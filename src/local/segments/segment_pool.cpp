@@ -13,7 +13,7 @@
 #include "base/concurrency/guarded.hpp"
 #include "base/memory/buffer_pool.hpp"
 #include "base/system/fork.hpp"
-#include "local/segments/idle_list.hpp"
+#include "local/segments/segment.hpp"
 
 namespace shared_tensor::local {
 

@@ -16,7 +16,6 @@
 #include "server/methods/rejected.hpp"
 #include "server/rpc/content_coding.hpp"
 #include "server/rpc/reply.hpp"
-#include "tensor/files/npy.hpp"
 #include "tensor/files/tensor_file.hpp"
 
 namespace shared_tensor::server {

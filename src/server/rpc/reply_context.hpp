@@ -17,7 +17,7 @@
 #include "runtime/calls/outcome.hpp"
 #include "server/files/url_transports.hpp"
 #include "server/services.hpp"
-#include "streams/windows.hpp"
+#include "streams/stream_message.hpp"
 #include "tensor/transports/tensor_transfer.hpp"
 
 namespace shared_tensor::server {

@@ -1,4 +1,4 @@
-#include "tensor/files/safetensors.hpp"
+#include "tensor/files/tensor_file.hpp"
 
 #include <algorithm>
 #include <array>

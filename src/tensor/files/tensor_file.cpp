@@ -13,7 +13,6 @@
 #include <shared_tensor/value.hpp>
 
 #include "base/bytes/ids.hpp"
-#include "tensor/files/npy.hpp"
 #include "tensor/handle.hpp"
 
 namespace shared_tensor::tensor {

@@ -2,7 +2,7 @@
 #include <thread>
 #include <vector>
 
-#include "streams/windows.hpp"
+#include "streams/ends.hpp"
 #include "support/event.hpp"
 
 namespace shared_tensor::test {

@@ -1,4 +1,3 @@
-#include "tensor/files/npy.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
