@@ -7,7 +7,7 @@
 #include "client/call/failure.hpp"
 #include "client/transfers/transfer.hpp"
 #include "protocol/json_rpc/error.hpp"
-#include "tensor/descriptor.hpp"
+#include "tensor/transports/transport.hpp"
 
 namespace shared_tensor::client {
 
