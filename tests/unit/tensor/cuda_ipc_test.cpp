@@ -15,8 +15,8 @@
 #include "support/forked_child.hpp"
 #include "support/role.hpp"
 #include "support/tensors.hpp"
-#include "tensor/device/device_peer.hpp"
 #include "tensor/device/devices.hpp"
+#include "tensor/device/lent_blocks.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;
@@ -35,7 +35,7 @@ public:
         ++counts->used;
         return [counts = counts] { ++counts->done; };
     }
-    Lent lend(std::shared_ptr<const LentBlock> block) override {
+    Lending lend(std::shared_ptr<const LentBlock> block) override {
         lent.push_back(std::move(block));
         return {"l-" + std::to_string(lent.size()), nullptr};
     }
