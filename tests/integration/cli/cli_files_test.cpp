@@ -1,16 +1,23 @@
+// Tensors and JSON in files, and named tensors, on the command line.
+
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "run_client.hpp"
+#include "integration/cli/run_client.hpp"
 
 using namespace shared_tensor::test;
 using Catch::Matchers::ContainsSubstring;
 using Json = nlohmann::json;
 
 namespace {
+
+struct Files : CommandLineClient {
+    TemporaryFolder folder;
+};
 
 /// A .npy file of version 1, as NumPy writes it: floats in rows of `columns`.
 std::string npy(const std::vector<float>& values, std::size_t columns) {
@@ -20,80 +27,123 @@ std::string npy(const std::vector<float>& values, std::size_t columns) {
     std::string file("\x93NUMPY\x01\x00", 8);
     file.push_back(static_cast<char>(header.size() & 0xFF));
     file.push_back(static_cast<char>(header.size() >> 8));
-    file += header;
-    const std::size_t begin = file.size();
-    file.resize(begin + values.size() * sizeof(float));
-    std::memcpy(file.data() + begin, values.data(), values.size() * sizeof(float));
-    return file;
+    return file + header + std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
 }
+
+std::string safetensors(std::string json, const std::string& data) {
+    json.resize((json.size() + 7) / 8 * 8, ' ');
+    std::string file(8, '\0');
+    const std::uint64_t size = json.size();
+    std::memcpy(file.data(), &size, 8);
+    return file + json + data;
+}
+
+const std::string kElements("\0\0\x80\x3f\0\0\0\x40\0\0\x40\x40\0\0\x80\x40\1\2\3", 19);
+const std::string kWeight = R"("weight":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]})",
+                  kBias = R"("bias":{"dtype":"U8","shape":[3],"data_offsets":[16,19]})",
+                  kBegin = R"({"__metadata__":{"format":"pt"},)";
+/// Two tensors, as another program writes them, and as this program does: the biggest items first.
+std::string some_file() { return safetensors(kBegin + kBias + ',' + kWeight + '}', kElements); }
+std::string our_file() { return safetensors(kBegin + kWeight + ',' + kBias + '}', kElements); }
+
+constexpr const char* kTwo = R"({"$tensor":{"data":[1.0,2.0]}})";
 
 }  // namespace
 
-TEST_CASE("A tensor comes from a file of NumPy and goes to one", "[cli]") {
-    const CommandLineClient client;
-    TemporaryFolder folder;
-    const std::string in = folder.write("in.npy", npy({0, 1, 2, 3, 4, 5}, 3));
-    const std::string out = folder.file("out.npy");
-    const Ended ended = client.run({"call", "scale", "x=@" + in, "factor=3", "-o", out});
+TEST_CASE_METHOD(Files, "A tensor comes from a file of NumPy, goes to one, and is shown", "[cli]") {
+    const std::string in = folder.write("in.npy", npy({0, 1, 2, 3, 4, 5}, 3)), out = folder.file("out.npy");
+    const Ended ended = run({"call", "scale", "x=@" + in, "factor=3", "-o", out});
     INFO(ended.err);
     CHECK(ended.code == 0);
     CHECK(ended.out.empty());
     CHECK(ended.err == out + ": tensor float32 [2, 3]\n");
     CHECK(text_of_file(out) == npy({0, 3, 6, 9, 12, 15}, 3));
-}
-
-TEST_CASE("A tensor is shown with its type, shape and elements", "[cli]") {
-    const CommandLineClient client;
-    TemporaryFolder folder;
-    const std::string in = folder.write("in.npy", npy({0, 1, 2, 3, 4, 5}, 3));
-    CHECK(client.run({"call", "scale", "@" + in}).out ==
-          "tensor float32 [2, 3]\n  [[0.0, 2.0, 4.0],\n   [6.0, 8.0, 10.0]]\n");
-}
-
-TEST_CASE("Of a big tensor the edges are shown", "[cli]") {
-    const CommandLineClient client;
-    TemporaryFolder folder;
-    const std::string in = folder.write("in.npy", npy(std::vector<float>(1000, 1), 1000));
-    CHECK(client.run({"call", "scale", "@" + in}).out ==
+    CHECK(run({"call", "scale", "@" + in}).out == "tensor float32 [2, 3]\n  [[0.0, 2.0, 4.0],\n   [6.0, 8.0, 10.0]]\n");
+    const std::string big = folder.write("big.npy", npy(std::vector<float>(1000, 1), 1000));
+    CHECK(run({"call", "scale", "@" + big}).out ==
           "tensor float32 [1, 1000]\n  [[2.0, 2.0, 2.0, ..., 2.0, 2.0, 2.0]]\n");
-}
-
-TEST_CASE("For programs a tensor is its descriptor", "[cli]") {
-    const CommandLineClient client;
-    const Ended ended = client.run({"call", "scale", R"({"$tensor":{"data":[1.5,2]}})", "--json"});
-    const Json tensor = Json::parse(ended.out).at("$tensor");
+    const Json tensor = Json::parse(run({"call", "scale", kTwo, "--json"}).out).at("$tensor");
     CHECK(tensor.at("dtype") == "float32");
-    CHECK(tensor.at("data") == Json{3.0, 4.0});
+    CHECK(tensor.at("data") == Json{2.0, 4.0});
 }
 
-TEST_CASE("JSON comes from a file and goes to one", "[cli]") {
-    const CommandLineClient client;
-    TemporaryFolder folder;
-    const std::string in = folder.write("in.json", R"({"a": [1, 2]})");
-    const std::string out = folder.file("out.json");
-    CHECK(client.run({"call", "echo", "@" + in, "--output", out}).code == 0);
-    CHECK(Json::parse(text_of_file(out)) == Json{{"a", {1, 2}}});
+TEST_CASE_METHOD(Files, "JSON and tensors of a result go into files", "[cli]") {
+    const std::string json = folder.file("out.json"), set = folder.file("out.safetensors");
+    CHECK(run({"call", "echo", "@" + folder.write("in.json", R"({"a": [1, 2]})"), "--output", json}).code == 0);
+    CHECK(Json::parse(text_of_file(json)) == Json{{"a", {1, 2}}});
+    CHECK(run({"call", "scale", kTwo, "-o", set}).code == 0);
+    CHECK(text_of_file(set) == safetensors(R"({"tensor":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+                                           std::string("\0\0\0\x40\0\0\x80\x40", 8)));
 }
 
-TEST_CASE("A result that is no tensor does not go into a file of NumPy", "[cli]") {
-    const CommandLineClient client;
-    TemporaryFolder folder;
-    const Ended ended = client.run({"call", "add", "1", "2", "-o", folder.file("out.npy")});
-    CHECK(ended.code == 2);
-    CHECK_THAT(ended.err, ContainsSubstring("the result is not one tensor"));
-}
-
-TEST_CASE("A file that is not right is exit code 2, and nothing is called", "[cli]") {
-    const CommandLineClient client;
-    TemporaryFolder folder;
-    const std::string bad_npy = folder.write("bad.npy", "no numbers");
-    const std::string bad_json = folder.write("bad.json", "{");
-    for (const Words& words : {Words{"call", "echo", "@" + folder.file("none.json")},
-                               Words{"call", "echo", "@" + bad_npy}, Words{"call", "echo", "@" + bad_json},
-                               Words{"call", "echo", "@file.txt"}, Words{"call", "echo", "1", "-o", "result.txt"}}) {
-        const Ended ended = client.run(words);
+TEST_CASE_METHOD(Files, "A file that is not right is exit code 2, and nothing is called or published", "[cli][names]") {
+    struct Case {
+        Words words;
+        const char* says = "";
+    };
+    REQUIRE(run({"put", folder.write("set.safetensors", some_file())}).code == 0);
+    for (const auto& [words, says] : std::initializer_list<Case>{
+             {{"call", "echo", "@" + folder.file("none.json")}},
+             {{"call", "echo", "@" + folder.write("bad.npy", "no numbers")}},
+             {{"call", "echo", "@" + folder.write("bad.json", "{")}},
+             {{"call", "echo", "@file.txt"}},
+             {{"call", "echo", "1", "-o", "result.txt"}},
+             {{"call", "add", "1", "2", "-o", folder.file("out.npy")}, "the result is not one tensor"},
+             {{"call", "add", "1", "2", "-o", folder.file("out.safetensors")}, "not an object of tensors"},
+             {{"put", folder.write("bad.safetensors", "no tensors at all")}},
+             {{"put", folder.write("a.txt", "text")}},
+             {{"put", folder.file("none.safetensors")}},
+             {{"put", folder.file("none.npy")}},
+             {{"get", "set", "-o", folder.file("set.npy")}, "set/MEMBER"},
+         }) {
+        const Ended ended = run(words);
         INFO(words.back() << " " << ended.err);
         CHECK(ended.code == 2);
         CHECK(ended.out.empty());
+        CHECK_THAT(ended.err, ContainsSubstring(says));
     }
+}
+
+TEST_CASE_METHOD(Files, "A safetensors file is published as a set and written again, also without shared memory",
+                 "[cli][names]") {
+    const Daemon without({"--local-socket", "none"});
+    const bool shares = GENERATE(true, false);
+    CAPTURE(shares);
+    const auto run = [&](const Words& words) {
+        return run_client(joined({"--url", shares ? daemon.url() : without.url()}, words));
+    };
+    const std::string out = folder.file("out.safetensors"), npy = folder.file("bias.npy");
+    const Ended put = run({"put", folder.write("weights.safetensors", some_file())});
+    INFO(put.err);
+    CHECK(put.code == 0);
+    CHECK_THAT(put.out, ContainsSubstring(shares ? "weights, version 1, 80 B\n" : "weights, version 1, "));
+    const Ended get = run({"get", "weights", "-o", out});
+    INFO(get.err);
+    CHECK(get.code == 0);
+    CHECK(text_of_file(out) == our_file());
+    CHECK_THAT(run({"get", "weights"}).out, ContainsSubstring("tensor float32 [2, 2]"));
+    CHECK(run({"get", "weights/bias"}).out == "weights/bias, version 1\n  format: pt\ntensor uint8 [3]\n  [1, 2, 3]\n");
+    const Json json = Json::parse(run({"get", "weights", "--json"}).out);
+    CHECK(json["members"]["bias"] == Json{{"dtype", "uint8"}, {"shape", {3}}});
+    CHECK(json["metadata"]["format"] == "pt");
+    CHECK(run({"get", "weights/bias", "-o", npy}).code == 0);
+    CHECK(run({"put", npy, "--name", "x"}).out == "x, version 1, 3 B\n");
+    CHECK(run({"put", npy, "--name", "x", "--if-version", "0"}).code == 1);
+    CHECK(run({"put", npy, "--name", "x", "--require", shares ? "shm" : "body"}).code == 0);
+    CHECK(run({"get", "y"}).code == 1);
+}
+
+TEST_CASE_METHOD(Files, "A tensor of NumPy is published, listed, watched and deleted by its name", "[cli][names]") {
+    const std::string npy = folder.file("out.npy");
+    CHECK(run({"call", "scale", kTwo, "-o", npy}).code == 0);
+    CHECK(run({"put", npy, "--name", "x", "--json"}).out == "{\"bytes\":8,\"name\":\"x\",\"version\":1}\n");
+    CHECK(run({"put", npy, "--name", "x", "--if-version", "1"}).code == 0);
+    CHECK_THAT(run({"tensors"}).out, ContainsSubstring("float32 [2]"));
+    CHECK(run({"tensors", "--names"}).out == "x\n");
+    CHECK(Json::parse(run({"tensors", "--json"}).out)["tensors"][0]["version"] == 2);
+    CHECK(run({"watch", "x", "--after", "1"}).out == "x, version 2\n");
+    CHECK(run({"watch", "x", "--timeout", "10ms"}).code == 4);
+    CHECK(run({"delete", "x"}).code == 0);
+    CHECK(run({"delete", "x"}).code == 1);
+    CHECK(run({"get", "x"}).code == 1);
 }

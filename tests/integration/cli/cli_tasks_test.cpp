@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/system/unique_fd.hpp"
-#include "run_client.hpp"
+#include "integration/cli/run_client.hpp"
 
 using namespace shared_tensor::test;
 using Catch::Matchers::ContainsSubstring;
@@ -43,78 +43,43 @@ private:
     std::string path_;
 };
 
-std::string submitted(const CommandLineClient& client, const std::string& seconds) {
-    return first_line(client.run({"submit", "sleep", seconds}).out);
-}
-
 }  // namespace
 
-TEST_CASE("A task is submitted, waited for, and gives its result", "[cli]") {
-    const CommandLineClient client;
-    const std::string id = submitted(client, "0.1");
-    CHECK(id.starts_with("t-"));
-    const Ended waited = client.run({"wait", id});
+TEST_CASE_METHOD(CommandLineClient, "A task is submitted, waited for, and gives its result", "[cli]") {
+    const auto submitted = [&](const Words& words) { return first_line(run(joined({"submit"}, words)).out); };
+    const std::string done = submitted({"sleep", "0.1"}), running = submitted({"sleep", "30"}),
+                      failed = submitted({"fail", "no luck"});
+    CHECK(done.starts_with("t-"));
+    const Ended waited = run({"wait", done});
     CHECK(waited.code == 0);
     CHECK_THAT(waited.out, ContainsSubstring("completed"));
-    CHECK(std::stod(client.run({"result", id}).out) >= 0.1);
-}
+    CHECK(std::stod(run({"result", done}).out) >= 0.1);
 
-TEST_CASE("wait gives up after its timeout with exit code 4, and the task goes on", "[cli]") {
-    const CommandLineClient client;
-    const std::string id = submitted(client, "30");
-    CHECK(client.run({"wait", id, "--timeout", "100ms"}).code == 4);
-    CHECK(Json::parse(client.run({"status", id, "--json"}).out).at("state") == "running");
-}
+    CHECK(run({"wait", running, "--timeout", "100ms"}).code == 4);  // and the task goes on
+    CHECK(Json::parse(run({"status", running, "--json"}).out).at("state") == "running");
+    CHECK_THAT(run({"tasks"}).out, ContainsSubstring(running) && ContainsSubstring(done));
+    CHECK(run({"tasks", "--names", "--state", "running"}).out == running + "\n");
+    CHECK(Json::parse(run({"tasks", "--limit", "1", "--json"}).out).at("tasks").size() == 1);
+    CHECK(run({"tasks", "--state", "odd"}).code == 1);
+    CHECK(run({"cancel", running}).code == 0);
+    CHECK(run({"wait", running}).code == 5);
+    CHECK(run({"result", running}).code == 5);
 
-TEST_CASE("A cancelled task is exit code 5", "[cli]") {
-    const CommandLineClient client;
-    const std::string id = submitted(client, "30");
-    CHECK(client.run({"cancel", id}).code == 0);
-    CHECK(client.run({"wait", id}).code == 5);
-    CHECK(client.run({"result", id}).code == 5);
-}
-
-TEST_CASE("A failed task is exit code 1 and shows the error", "[cli]") {
-    const CommandLineClient client;
-    const std::string id = first_line(client.run({"submit", "fail", "no luck"}).out);
-    const Ended ended = client.run({"wait", id});
+    const Ended ended = run({"wait", failed});
     CHECK(ended.code == 1);
     CHECK_THAT(ended.out, ContainsSubstring("no luck"));
-}
-
-TEST_CASE("A task that nobody submitted is exit code 1", "[cli]") {
-    const CommandLineClient client;
     for (const char* command : {"status", "wait", "result", "cancel"})
-        CHECK(client.run({command, "t-0"}).code == 1);
+        CHECK(run({command, "t-0"}).code == 1);
 }
 
-TEST_CASE("tasks lists them, by state if wanted", "[cli]") {
-    const CommandLineClient client;
-    const std::string running = submitted(client, "30");
-    const std::string ended = submitted(client, "0");
-    client.run({"wait", ended});
-    CHECK_THAT(client.run({"tasks"}).out, ContainsSubstring(running) && ContainsSubstring(ended));
-    CHECK(client.run({"tasks", "--names", "--state", "running"}).out == running + "\n");
-    CHECK(Json::parse(client.run({"tasks", "--limit", "1", "--json"}).out).at("tasks").size() == 1);
-    CHECK(client.run({"tasks", "--state", "odd"}).code == 1);
-}
-
-TEST_CASE("A call as a task gives the call's own result", "[cli]") {
-    const CommandLineClient client;
-    CHECK(client.run({"call", "--task", "add", "1", "2"}).out == "3.0\n");
-    CHECK(client.run({"call", "--task", "fail", "x"}).code == 1);
-}
-
-TEST_CASE("No progress is shown where there is no terminal", "[cli]") {
-    const CommandLineClient client;
-    CHECK(client.run({"call", "--task", "sleep", "0.6"}).err.empty());
-}
-
-TEST_CASE("On a terminal a bar tells how far a task is, and goes away", "[cli]") {
-    const CommandLineClient client;
+TEST_CASE_METHOD(CommandLineClient, "A call as a task gives the call's own result, and shows progress on a terminal",
+                 "[cli]") {
+    CHECK(run({"call", "--task", "add", "1", "2"}).out == "3.0\n");
+    CHECK(run({"call", "--task", "fail", "x"}).code == 1);
+    CHECK(run({"call", "--task", "sleep", "0.6"}).err.empty());  // where there is no terminal
     const Terminal terminal;
     TemporaryFolder folder;
-    Child child({kClient, "call", "--task", "sleep", "1"}, client.variables(), folder.file("out"), terminal.path());
+    Child child({kClient, "call", "--task", "sleep", "1"}, variables(), folder.file("out"), terminal.path());
     CHECK(child.wait() == 0);
     const std::string seen = terminal.text();
     CHECK_THAT(seen, ContainsSubstring("#") && ContainsSubstring(" %  sleeping"));

@@ -1,9 +1,3 @@
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
 #include <fcntl.h>
 #include <sys/resource.h>
 
@@ -13,13 +7,10 @@
 #include <future>
 #include <unordered_map>
 
-#include <shared_tensor/json.hpp>
-#include <shared_tensor/tensors.hpp>
-#include <shared_tensor/torch.hpp>
-
 #include "base/system/unique_fd.hpp"
 #include "client/local/shared_memory.hpp"
-#include "example_daemon.hpp"
+#include "integration/cli/run_client.hpp"
+#include "integration/client/transfers.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -28,56 +19,46 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-using TensorMap = std::map<std::string, at::Tensor>;
+using TensorMap = std::map<std::string, TensorRef>;
 
-int segments(const ExampleDaemon& server) { return server.totals()["shared_memory"]["segments"]; }
+struct Named : Example {
+    const NamedTensors names{client};
 
-template <class Ask>
-bool becomes(Ask ask, int count) {
-    return eventually([&] { return ask() == count; });
+    int segments() const { return server.totals()["shared_memory"]["segments"]; }
+    bool segments_become(int count) const {
+        return eventually([&] { return segments() == count; });
+    }
+};
+
+TensorRef filled(float value, std::int64_t elements = 1 << 18) {
+    return tensor_of(std::vector<float>(static_cast<std::size_t>(elements), value));
 }
+float first_of(const TensorRef& tensor) { return elements_of<float>(tensor).at(0); }
 
-at::Tensor filled(float value, std::int64_t elements = 1 << 18) { return at::full({elements}, value, at::kFloat); }
-
-TensorMap weights(float value, int layers = 3) {
+TensorMap weights(float value) {
     TensorMap map;
-    for (int layer = 0; layer < layers; ++layer)
+    for (int layer = 0; layer < 3; ++layer)
         map["layer." + std::to_string(layer)] =
-            at::full({1000, 1 + layer}, value + static_cast<float>(layer), at::kFloat);
+            strided(filled(value + static_cast<float>(layer), 1000 * (1 + layer)), {1000, 1 + layer});
     return map;
 }
 
 bool same(const NamedTensor& named, const TensorMap& map) {
-    if (named.size() != map.size()) return false;
-    for (const auto& [name, tensor] : map) {
-        if (!named.contains(name) || !at::equal(named[name], tensor)) return false;
-    }
-    return true;
-}
-
-/// The built command-line client: another process.
-Ended run_client(const ExampleDaemon& server, const Words& words) {
-    TemporaryFolder folder;
-    const std::string out = folder.file("out"), err = folder.file("err");
-    Words command{kClient};
-    command.insert(command.end(), words.begin(), words.end());
-    Child child(command, {"SHARED_TENSOR_URL=" + server.url()}, out, err);
-    const int code = child.wait();
-    return {code, text_of_file(out), text_of_file(err)};
+    return named.size() == map.size() && std::all_of(map.begin(), map.end(), [&](const auto& member) {
+               return named.contains(member.first) && identical(named[member.first], member.second);
+           });
 }
 
 }  // namespace
 
-TEST_CASE("A tensor is published under a name and read by it", "[client][names]") {
-    const ExampleDaemon server;
-    const NamedTensors names(server.client());
-    const at::Tensor x = at::arange(12, at::kFloat).view({3, 4});
-    const Published made = names.put("x", x.t(), {std::nullopt, {{"step", "7"}, {"$odd", "yes"}}});
+TEST_CASE_METHOD(Named, "A tensor is published under a name and read by it", "[client][names]") {
+    const TensorRef x = transposed(strided(ramp(12), {3, 4}));
+    const Published made = names.put("x", x, {std::nullopt, {{"step", "7"}, {"$odd", "yes"}}});
     CHECK(made.name == "x");
     CHECK(made.version == 1);
     CHECK(made.bytes == 48);
     const NamedTensor read = NamedTensors(server.client()).get("x");
-    CHECK(at::equal(read.tensor(), x.t()));
+    CHECK(identical(read.tensor(), x));
     CHECK(read.version() == 1);
     CHECK(read.metadata() == std::map<std::string, std::string>{{"step", "7"}, {"$odd", "yes"}});
     CHECK_FALSE(read.is_set());
@@ -86,74 +67,67 @@ TEST_CASE("A tensor is published under a name and read by it", "[client][names]"
     CHECK_THROWS_AS(names.get("x", 2), UnknownOrExpired);
 }
 
-TEST_CASE("A set is published in one step and read whole, in part and by its members", "[client][names]") {
-    const ExampleDaemon server;
-    const Client client = server.client();
-    const NamedTensors names(client);
+TEST_CASE_METHOD(Named, "A set is published in one step and read whole, in part and by its members",
+                 "[client][names]") {
     TensorMap map = weights(1);
-    map["$odd/name"] = at::ones({3}, at::kBool);
-    map["scalar"] = at::full({}, 5, at::kLong);
-    map["empty"] = at::zeros({0, 7});
+    map["$odd/name"] = numbered(DType::bool_, {3});
+    map["scalar"] = numbered(DType::int64, {});
+    map["empty"] = zeros(DType::float32, {0, 7});
     CHECK(names.put("weights", map).version == 1);
     const NamedTensor read = names.get("weights");
     CHECK(read.is_set());
     CHECK(same(read, map));
-    CHECK(read.map<at::Tensor>().at("layer.1").sizes() == map.at("layer.1").sizes());
+    CHECK(identical(read.map().at("layer.1"), map.at("layer.1")));
     CHECK_THROWS_AS(read.tensor(), std::out_of_range);
     CHECK_THROWS_WITH(read["nothing"], ContainsSubstring("\"nothing\""));
-    CHECK(at::equal(names.get("weights/layer.2").tensor(), map["layer.2"]));
-    CHECK(at::equal(names.get("weights/$odd/name").tensor(), map["$odd/name"]));
+    CHECK(identical(names.get("weights/layer.2").tensor(), map["layer.2"]));
+    CHECK(identical(names.get("weights/$odd/name").tensor(), map["$odd/name"]));
     CHECK_THROWS_AS(names.get("weights/layer.9"), UnknownOrExpired);
     const std::vector<std::string> some{"layer.1", "scalar"};
     const NamedTensor part = names.get("weights", some);
     CHECK(part.names() == some);
-    CHECK(at::equal(part["layer.1"], map["layer.1"]));
+    CHECK(identical(part["layer.1"], map["layer.1"]));
     CHECK_THROWS_AS(names.get("weights", {"layer.9"}), InvalidParams);
-    CHECK(names.put("other", std::unordered_map<std::string, at::Tensor>(map.begin(), map.end())).version == 1);
+    CHECK(names.put("other", std::unordered_map<std::string, TensorRef>(map.begin(), map.end())).version == 1);
     CHECK(names.put("nothing", TensorMap{}).bytes == 0);
     CHECK(names.get("nothing").is_set());
 }
 
-TEST_CASE("A reader keeps its version when another process publishes the next, and it is freed with the reader",
-          "[client][names][memory]") {
-    const ExampleDaemon server;
+TEST_CASE_METHOD(Named,
+                 "A reader keeps its version when another process publishes the next, and it is freed with the reader",
+                 "[client][names][memory]") {
     TemporaryFolder folder;
-    const Client client = server.client();
-    const NamedTensors names(client);
     names.put("weights", weights(1));
-    CHECK(segments(server) == 1);
+    CHECK(segments() == 1);
     const std::string next = folder.file("next.safetensors");
     names.put("next", weights(2));
     names.get("next").save(next);
     REQUIRE(names.remove("next"));
-    REQUIRE(becomes([&] { return segments(server); }, 1));
+    REQUIRE(segments_become(1));
 
     std::optional<NamedTensor> first = names.get("weights");
     auto told = std::async(std::launch::async, [&] { return names.watch("weights", first->version(), 30s); });
-    const Ended put = run_client(server, {"put", next, "--name", "weights"});
+    const Ended put = run_client({"--url", server.url(), "put", next, "--name", "weights"});
     INFO(put.err);
     REQUIRE(put.code == 0);
     CHECK(told.get() == 2);
-    CHECK(segments(server) == 2);
+    CHECK(segments() == 2);
     CHECK(same(*first, weights(1)));
     const NamedTensor second = names.get("weights");
     CHECK(second.version() == 2);
     CHECK(same(second, weights(2)));
 
-    at::Tensor row = (*first)["layer.2"].as<at::Tensor>()[5];
+    TensorRef row = strided((*first)["layer.2"], {3});
     first.reset();
     CHECK(server.leases() == 2);
-    CHECK(row[0].item<float>() == 3);
-    row.reset();
-    CHECK(becomes([&] { return segments(server); }, 1));
+    CHECK(first_of(row) == 3);
+    row = {};
+    CHECK(segments_become(1));
     CHECK(server.leases_become(1));
     CHECK(same(second, weights(2)));
 }
 
-TEST_CASE("Named tensors are handed over without a copy, again and again", "[client][names][memory]") {
-    const ExampleDaemon server;
-    const Client client = server.client();
-    const NamedTensors names(client);
+TEST_CASE_METHOD(Named, "Named tensors are handed over without a copy, again and again", "[client][names][memory]") {
     names.put("big", filled(3));
     names.put("set", weights(1));
     const Json before = server.totals()["shared_memory"];
@@ -161,7 +135,7 @@ TEST_CASE("Named tensors are handed over without a copy, again and again", "[cli
     const auto received = client.statistics().bytes_in;
     const NamedTensor one = names.get("big"), again = names.get("big"), set = names.get("set"),
                       part = names.get("set/layer.1");
-    CHECK(at::equal(one.tensor(), again.tensor()));
+    CHECK(identical(one.tensor(), again.tensor()));
     CHECK(client.statistics().bytes_in - received < 8000);
     const Json after = server.totals()["shared_memory"];
     CHECK(after["leases"] == 4);
@@ -170,61 +144,52 @@ TEST_CASE("Named tensors are handed over without a copy, again and again", "[cli
     const auto channel = client::SharedMemory::connect(Json::parse(client.info().json)["local_socket"], "");
     const HeaderList headers{{"Shared-Tensor-Session", channel->session()}, {"Shared-Tensor-Accept", "shm"}};
     for (int round = 0; round < 2; ++round) {
-        for (const char* name : {"big", "set/layer.0"}) {
-            const HttpReply reply =
-                post(server.daemon.port(), call_object("tensor.get", {{"name", name}}).dump(), headers);
+        for (const Json& params :
+             {Json{{"name", "big"}}, Json{{"name", "set/layer.0"}}, Json{{"name", "set"}, {"form", "manifest"}}}) {
+            const HttpReply reply = post(server.daemon.port(), call_object("tensor.get", params).dump(), headers);
             CHECK(reply.header("Shared-Tensor-Transport") == "shm;tensors=1;copied=0");
         }
-        const HttpReply reply = post(
-            server.daemon.port(), call_object("tensor.get", {{"name", "set"}, {"form", "manifest"}}).dump(), headers);
-        CHECK(reply.header("Shared-Tensor-Transport") == "shm;tensors=1;copied=0");
     }
 }
 
-TEST_CASE("What a reader writes to a named tensor is seen by nobody else", "[client][names][memory]") {
-    const ExampleDaemon server;
-    const NamedTensors names(server.client());
-    names.put("x", filled(1));
-    at::Tensor(names.get("x").tensor()).zero_();
-    CHECK(at::equal(names.get("x").tensor(), filled(1)));
-    CHECK(at::equal(NamedTensors(server.client()).get("x").tensor(), filled(1)));
-}
-
-TEST_CASE("What a publisher writes to its tensor afterwards does not matter", "[client][names][memory]") {
-    const ExampleDaemon server;
-    const NamedTensors names(server.client());
-    at::Tensor x = filled(1);
+TEST_CASE_METHOD(Named, "What a reader or its publisher writes to a named tensor is seen by nobody else",
+                 "[client][names][memory]") {
+    const TensorRef x = filled(1);
     names.put("x", x);
     names.put("set", TensorMap{{"x", x}});
-    x.zero_();
+    const auto overwrite = [](const TensorRef& tensor) {
+        const auto bytes = tensor::mutable_bytes(tensor);
+        std::fill(bytes.begin(), bytes.end(), std::byte{0});
+    };
+    overwrite(x);
+    overwrite(names.get("x").tensor());
     for (int round = 0; round < 3; ++round)
         names.put("other", filled(9));  // takes the memory that the first went through
-    CHECK(at::equal(names.get("x").tensor(), filled(1)));
-    CHECK(at::equal(names.get("set")["x"], filled(1)));
+    CHECK(identical(names.get("x").tensor(), filled(1)));
+    CHECK(identical(names.get("set")["x"], filled(1)));
+    CHECK(identical(NamedTensors(server.client()).get("x").tensor(), filled(1)));
 }
 
-TEST_CASE("A set of 5,000 members is one lease, which ends with the last of them", "[client][names][memory]") {
-    const ExampleDaemon server;
-    const Client client = server.client();
-    const NamedTensors names(client);
+TEST_CASE_METHOD(Named, "A set of 5,000 members is one lease, which ends with the last of them",
+                 "[client][names][memory]") {
     TensorMap map;
     for (int i = 0; i < 5000; ++i)
-        map["layer." + std::to_string(i)] = at::full({25}, static_cast<float>(i), at::kFloat);
+        map["layer." + std::to_string(i)] = filled(static_cast<float>(i), 25);
     names.put("many", map);
-    CHECK(segments(server) == 1);
+    CHECK(segments() == 1);
     std::optional<NamedTensor> read = names.get("many");
     CHECK(same(*read, map));
     CHECK(server.leases() == 1);
-    at::Tensor last = (*read)["layer.4999"];
+    TensorRef last = (*read)["layer.4999"];
     read.reset();
     CHECK(server.leases() == 1);
-    CHECK(last[24].item<float>() == 4999);
-    last.reset();
+    CHECK(first_of(last) == 4999);
+    last = {};
     CHECK(server.leases_become(0));
 }
 
 TEST_CASE("Named tensors work by bytes where no memory can be shared", "[client][names]") {
-    const bool here = GENERATE_COPY(true, false);
+    const bool here = GENERATE(true, false);
     const ExampleDaemon server(here ? Words{} : Words{"--local-socket", "none"});
     const Client client = server.far();
     const NamedTensors names(client);
@@ -232,21 +197,19 @@ TEST_CASE("Named tensors work by bytes where no memory can be shared", "[client]
     names.put("set", map);
     names.put("x", filled(2));
     CHECK(same(names.get("set"), map));
-    CHECK(at::equal(names.get("x").tensor(), filled(2)));
-    CHECK(at::equal(names.get("set/layer.2").tensor(), map.at("layer.2")));
-    const std::vector<std::string> some{"layer.0"};
+    CHECK(identical(names.get("x").tensor(), filled(2)));
+    CHECK(identical(names.get("set/layer.2").tensor(), map.at("layer.2")));
     const auto received = client.statistics().bytes_in;
-    CHECK(at::equal(names.get("set", some)["layer.0"], map.at("layer.0")));
+    CHECK(identical(names.get("set", {"layer.0"})["layer.0"], map.at("layer.0")));
     CHECK(client.statistics().bytes_in - received < 6000);
     CHECK(server.leases() == 0);
     const NamedTensor held = names.get("x");
     names.remove("x");
-    CHECK(at::equal(held.tensor(), filled(2)));
+    CHECK(identical(held.tensor(), filled(2)));
 }
 
-TEST_CASE("A set is published by bytes when the client can make no more shared memory", "[client][names][limits]") {
-    const ExampleDaemon server;
-    const NamedTensors names(server.client());
+TEST_CASE_METHOD(Named, "A set is published by bytes when the client can make no more shared memory",
+                 "[client][names][limits]") {
     TemporaryFolder folder;
     const std::string file = folder.file("set.safetensors");
     const TensorMap set{{"a", filled(1, 1 << 20)}}, in_file{{"b", filled(2, 1 << 21)}};
@@ -270,22 +233,16 @@ TEST_CASE("A set is published by bytes when the client can make no more shared m
     CHECK(same(names.get("file"), in_file));
 }
 
-TEST_CASE("Only one of two publishers replaces the same version", "[client][names]") {
-    const ExampleDaemon server;
-    const NamedTensors names(server.client());
+TEST_CASE_METHOD(Named, "Names are replaced by one of two publishers, listed, by prefix too, and removed",
+                 "[client][names]") {
     CHECK(names.put("x", filled(1), {0, {}}).version == 1);
     CHECK_THROWS_AS(names.put("x", filled(2), {0, {}}), InvalidParams);
     CHECK(names.put("x", filled(3), {1, {}}).version == 2);
     CHECK_THROWS_AS(names.put("x", filled(4), {1, {}}), InvalidParams);
-    CHECK(at::equal(names.get("x").tensor(), filled(3)));
-}
+    CHECK(identical(names.get("x").tensor(), filled(3)));
 
-TEST_CASE("Names are listed, by prefix too, and removed", "[client][names]") {
-    const ExampleDaemon server;
-    const NamedTensors names(server.client());
     names.put("run-1", filled(1, 4));
     names.put("run-2", TensorMap{{"a", filled(1, 4)}, {"b", filled(1, 4)}});
-    names.put("walk", at::zeros({2, 3}));
     const auto runs = names.list("run-");
     REQUIRE(runs.size() == 2);
     CHECK(runs[0].name == "run-1");
@@ -301,9 +258,7 @@ TEST_CASE("Names are listed, by prefix too, and removed", "[client][names]") {
     CHECK(names.list().size() == 2);
 }
 
-TEST_CASE("A watch waits for the first version, the next one, or the end", "[client][names]") {
-    const ExampleDaemon server;
-    const NamedTensors names(server.client());
+TEST_CASE_METHOD(Named, "A watch waits for the first version, the next one, or the end", "[client][names]") {
     CHECK_FALSE(names.watch("x", 0, 10ms));
     auto first = std::async(std::launch::async, [&] { return names.watch("x", 0, 30s); });
     names.put("x", filled(1, 4));

@@ -1,4 +1,4 @@
-// Tensors as arguments and results.
+// Tensors of libtorch at the client, tensors that are none, and simulated devices.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
@@ -7,11 +7,10 @@
 #include <ATen/ops/zeros.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <optional>
 
 #include <shared_tensor/client.hpp>
-#include <shared_tensor/codecs.hpp>
-#include <shared_tensor/json.hpp>
 #include <shared_tensor/server.hpp>
 #include <shared_tensor/share.hpp>
 #include <shared_tensor/simulated.hpp>
@@ -19,51 +18,11 @@
 #include <shared_tensor/tensors.hpp>
 #include <shared_tensor/torch.hpp>
 
-#include "example_daemon.hpp"
+#include "integration/client/example_daemon.hpp"
 
+using Catch::Matchers::ContainsSubstring;
 using namespace shared_tensor::test;
 using namespace shared_tensor;
-
-TEST_CASE("A tensor goes to a function and its result comes back", "[client]") {
-    const ExampleDaemon server;
-    const at::Tensor x = at::arange(6, at::kFloat).view({2, 3});
-    const auto y = server.client().call<at::Tensor>("scale", named("x", x), named("factor", 3.0));
-    CHECK(at::equal(y, at::mul(x, 3.0)));
-}
-
-TEST_CASE("Strided, empty and zero-dimensional tensors come through", "[client]") {
-    const ExampleDaemon server;
-    const Client client = server.client();
-    const at::Tensor strided = at::arange(12, at::kDouble).view({3, 4}).t();
-    CHECK(at::equal(client.call<at::Tensor>("scale", strided, 1.0), strided));
-    CHECK(client.call<at::Tensor>("scale", at::zeros({0, 3}), 1.0).sizes() == at::IntArrayRef({0, 3}));
-    CHECK(client.call<at::Tensor>("scale", at::arange(1, at::kFloat)[0], 1.0).dim() == 0);
-}
-
-TEST_CASE("A big tensor crosses whole", "[client]") {
-    const ExampleDaemon server;
-    const at::Tensor x = at::arange(8 << 20, at::kFloat);
-    CHECK(at::equal(server.client().call<at::Tensor>("scale", x, 1.0), x));
-}
-
-TEST_CASE("Tensors cross in a batch", "[client]") {
-    const ExampleDaemon server;
-    Batch batch = server.client().batch();
-    const at::Tensor x = at::arange(4, at::kFloat);
-    const auto a = batch.add<at::Tensor>("scale", x, 2.0);
-    const auto b = batch.add<at::Tensor>("scale", x, 3.0);
-    batch.send();
-    CHECK(at::equal(a.get(), at::mul(x, 2)));
-    CHECK(at::equal(b.get(), at::mul(x, 3)));
-}
-
-TEST_CASE("A task gives its tensor as often as it is asked", "[client]") {
-    const ExampleDaemon server;
-    const at::Tensor x = at::arange(4, at::kFloat);
-    const auto task = server.client().submit<at::Tensor>("scale", x, 2.0);
-    CHECK(at::equal(task.get(), at::mul(x, 2)));
-    CHECK(at::equal(task.get(), at::mul(x, 2)));
-}
 
 namespace {
 
@@ -81,59 +40,71 @@ Registry functions() {
     return registry;
 }
 
-ServerOptions any_port() {
-    ServerOptions options;
-    options.port = 0;
-    return options;
-}
-
-}  // namespace
-
-TEST_CASE("A tensor that is none is an error as a result, an argument, an item and under a name", "[client]") {
-    Server server(functions(), any_port());
-    server.start();
-    ClientOptions far;
-    far.url = server.url();
-    far.local_socket = "none";
-    for (const Client& client : {Client(server.url()), Client(far)}) {
-        CHECK_THROWS_AS(client.call<TensorRef>("none"), RpcError);
-        CHECK_THROWS_AS(client.call<at::Tensor>("none_of_torch"), RpcError);
-        CHECK(client.call<std::optional<TensorRef>>("some_of_none") == std::nullopt);
-        CHECK_THROWS_AS(client.call<std::uint64_t>("elements", TensorRef()), InvalidValue);
-        CHECK_THROWS_AS(client.call<std::uint64_t>("elements", at::Tensor()), InvalidValue);
-        CHECK_THROWS_AS(NamedTensors(client).put("x", TensorRef()), InvalidValue);
-        {
-            auto call = client.stream<void>("stream_of_none");
-            auto reader = call.reader<TensorRef>();
-            CHECK_THROWS_AS(reader.next(), RpcError);
-        }
-        {
-            auto call = client.stream<bool>("take");
-            auto writer = call.writer<TensorRef>();
-            CHECK_THROWS_AS(writer.write(TensorRef()), InvalidValue);
-            writer.end();
-            CHECK_FALSE(call.result());
-        }
-        float numbers[] = {1, 2, 3};
-        CHECK(client.call<std::uint64_t>("elements", TensorRef(numbers, DType::float32, {3})) == 3);
-    }
-}
-
-namespace {
-
 struct SimulatedServer {
     explicit SimulatedServer(const Words& variables = {})
-        : daemon({"--load", kSimulatedPlugin, "--load", kExamplePlugin}, variables),
-          client("http://127.0.0.1:" + std::to_string(daemon.port())) {}
+        : daemon({"--load", kSimulatedPlugin, "--load", kExamplePlugin}, variables), client(daemon.url()) {}
 
     Json info() const { return call(daemon.port(), "server.info"); }
     Json statistics() const { return call(daemon.port(), "simulated.statistics"); }
+    at::Tensor to_device(const at::Tensor& x, const CallOptions& options = {}) const {
+        return client.with(options).call<at::Tensor>("simulated.to_device", x);
+    }
 
     const Daemon daemon;
     const Client client;
 };
 
 }  // namespace
+
+TEST_CASE_METHOD(Example, "Tensors of libtorch go to functions and come back", "[client]") {
+    const at::Tensor x = at::arange(6, at::kFloat).view({2, 3}), strided = at::arange(12, at::kDouble).view({3, 4}).t();
+    CHECK(at::equal(client.call<at::Tensor>("scale", named("x", x), named("factor", 3.0)), at::mul(x, 3.0)));
+    CHECK(at::equal(client.call<at::Tensor>("scale", strided, 1.0), strided));
+    CHECK(client.call<at::Tensor>("scale", at::zeros({0, 3}), 1.0).sizes() == at::IntArrayRef({0, 3}));
+    CHECK(client.call<at::Tensor>("scale", at::arange(1, at::kFloat)[0], 1.0).dim() == 0);
+    const at::Tensor big = at::arange(8 << 20, at::kFloat);
+    CHECK(at::equal(client.call<at::Tensor>("scale", big, 1.0), big));
+    const NamedTensors names(client);
+    names.put("set", std::map<std::string, at::Tensor>{{"x", x}, {"t", x.t()}});
+    const auto set = names.get("set").map<at::Tensor>();
+    CHECK(at::equal(set.at("x"), x));
+    CHECK(at::equal(set.at("t"), x.t()));
+}
+
+TEST_CASE_METHOD(Example, "Only a result as it came from shared memory can be referred to", "[client][memory][refs]") {
+    constexpr int kBig = 1 << 20;
+    const auto held = client.call<at::Tensor>("held_ramp", kBig);
+    CHECK_NOTHROW(ref(held));
+    CHECK_THROWS_WITH(ref(held.view({2, -1})), ContainsSubstring("view"));
+    for (const at::Tensor& other : {held.slice(0, 1), held.view(at::kInt), held.clone(), at::arange(5), at::Tensor(),
+                                    server.far().call<at::Tensor>("held_ramp", kBig)})
+        CHECK_THROWS_AS(ref(other), std::invalid_argument);
+}
+
+TEST_CASE("A tensor that is none is an error as a result, an argument, an item and under a name", "[client]") {
+    ServerOptions options;
+    options.port = 0;
+    Server server(functions(), options);
+    server.start();
+    for (const Client& client : {Client(server.url()), far_client(server.url())}) {
+        CHECK_THROWS_AS(client.call<TensorRef>("none"), RpcError);
+        CHECK_THROWS_AS(client.call<at::Tensor>("none_of_torch"), RpcError);
+        CHECK(client.call<std::optional<TensorRef>>("some_of_none") == std::nullopt);
+        CHECK_THROWS_AS(client.call<std::uint64_t>("elements", TensorRef()), InvalidValue);
+        CHECK_THROWS_AS(client.call<std::uint64_t>("elements", at::Tensor()), InvalidValue);
+        CHECK_THROWS_AS(NamedTensors(client).put("x", TensorRef()), InvalidValue);
+        auto none = client.stream<void>("stream_of_none");
+        auto reader = none.reader<TensorRef>();
+        CHECK_THROWS_AS(reader.next(), RpcError);
+        auto take = client.stream<bool>("take");
+        auto writer = take.writer<TensorRef>();
+        CHECK_THROWS_AS(writer.write(TensorRef()), InvalidValue);
+        writer.end();
+        CHECK_FALSE(take.result());
+        float numbers[] = {1, 2, 3};
+        CHECK(client.call<std::uint64_t>("elements", TensorRef(numbers, DType::float32, {3})) == 3);
+    }
+}
 
 TEST_CASE("A daemon that loads the plugin has as many simulated devices as the environment says", "[simulated]") {
     const SimulatedServer one, three({"SHARED_TENSOR_SIMULATED_DEVICES=3"});
@@ -148,30 +119,25 @@ TEST_CASE("A daemon that loads the plugin has as many simulated devices as the e
 TEST_CASE("Tensors on simulated devices go both ways between a daemon and a test program", "[simulated]") {
     simulated::enable(1);
     const SimulatedServer server;
-    const Client fast = server.client.with({.require = "cuda_ipc"});
     const at::Tensor x = at::arange(4'000, at::kFloat);  // each order of adding them has the same sum
     {
-        const at::Tensor result =
-            server.client.with({.require = "cuda_ipc, shm"}).call<at::Tensor>("simulated.to_device", x);
+        const at::Tensor result = server.to_device(x, {.require = "cuda_ipc, shm"});
         CHECK(simulated::on_device(result));
         CHECK(at::equal(result, x));
         const at::Tensor there = simulated::to_device(x);
-        CHECK(fast.call<double>("slow_sum", there, 0.0) == x.sum().item<double>());
+        CHECK(server.client.with({.require = "cuda_ipc"}).call<double>("slow_sum", there, 0.0) ==
+              x.sum().item<double>());
         CHECK(server.statistics()["opened"] == 1);
     }
     CHECK(eventually([&] { return server.statistics()["allocations"] == 0 && server.statistics()["open"] == 0; }));
     for (const char* undefined : {"freed_while_open", "opened_twice", "closed_twice"})
         CHECK(server.statistics()[undefined] == 0);
     CHECK(simulated::statistics().freed_while_open == 0);
-}
 
-TEST_CASE("Faults of the daemon's simulated devices can be asked for by a call", "[simulated]") {
-    simulated::enable(1);
-    const SimulatedServer server;
-    const at::Tensor x = at::arange(100'000, at::kFloat);
+    // Faults of the daemon's devices can be asked for by a call.
     server.client.call<void>("simulated.inject", "reject_export");
-    CHECK_FALSE(simulated::on_device(server.client.call<at::Tensor>("simulated.to_device", x)));
+    CHECK_FALSE(simulated::on_device(server.to_device(x)));
     server.client.call<void>("simulated.inject", "");
-    CHECK(simulated::on_device(server.client.call<at::Tensor>("simulated.to_device", x)));
+    CHECK(simulated::on_device(server.to_device(x)));
     CHECK_THROWS_AS(server.client.call<void>("simulated.inject", "burn"), FunctionFailed);
 }

@@ -1,10 +1,5 @@
 // TLS between the daemon and its clients, ours and strangers.
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/mul.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <thread>
@@ -12,11 +7,9 @@
 #include <shared_tensor/async_client.hpp>
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/node.hpp>
-#include <shared_tensor/tensors.hpp>
-#include <shared_tensor/torch.hpp>
 
-#include "support/rpc.hpp"
-#include "tls_daemon.hpp"
+#include "integration/client/transfers.hpp"
+#include "integration/security/tls_daemon.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -25,145 +18,120 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-at::Tensor numbers(std::int64_t count) { return at::arange(count, at::kInt); }
-
 /// curl, a stranger: the status, 0 where there was no answer.
 int curl(const Words& more) {
-    TemporaryFolder folder;
-    const std::string out = folder.file("out"), err = folder.file("err");
-    Words words{"/usr/bin/curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "30"};
-    words.insert(words.end(), more.begin(), more.end());
-    Child child(words, {}, out, err);
-    child.wait();
-    return std::stoi("0" + text_of_file(out));
+    const Words words{"/usr/bin/curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "30"};
+    return std::stoi("0" + run_program(joined(words, more)).out);
 }
+
+/// For a client with this certificate.
+ClientOptions options_with(TlsDaemon& server, const Certificate& certificate, const std::string& name) {
+    ClientOptions options = server.options();
+    options.tls.certificate = server.authority.folder().file(name + ".pem");
+    options.tls.key = server.authority.folder().file(name + ".key");
+    certificate.write_certificate(options.tls.certificate);
+    certificate.write_key(options.tls.key);
+    return options;
+}
+
+double add(const Client& client) { return client.call<double>("add", 1, 2); }
 
 }  // namespace
 
-TEST_CASE("calls, batches, tasks and tensors go over TLS", "[security][tls]") {
-    TlsDaemon server;
-    const Client client = server.far_client();
-    CHECK(client.call<double>("add", 1, 2) == 3);
-    for (const std::int64_t count : {0, 1, 10'000, 5'000'000}) {
-        const at::Tensor x = numbers(count).to(at::kFloat);
-        CHECK(at::equal(client.call<at::Tensor>("scale", x, 2.0), at::mul(x, 2.0)));
-    }
-    auto task = client.submit<double>("sleep", 0.05);
-    CHECK(task.get() >= 0.05);
-    AsyncOptions options;
-    options.client = server.options();
-    const AsyncClient async(options);
+TEST_CASE_METHOD(TlsDaemon, "calls, tasks, tensors, files and streams go over TLS", "[security][tls][streams]") {
+    const Client client = far_client();
+    CHECK(add(client) == 3);
+    for (const std::int64_t count : {0, 1, 10'000, 5'000'000})
+        CHECK(identical(client.call<TensorRef>("scale", ramp(count), 2.0), ramp(count, 2)));
+    CHECK(client.submit<double>("sleep", 0.05).get() >= 0.05);
+    CHECK(client.statistics().connections_opened == 1);
+    AsyncOptions asynchronous;
+    asynchronous.client = options();
+    const AsyncClient async(asynchronous);
     std::vector<std::future<double>> sums;
     for (int i = 0; i < 100; ++i)
         sums.push_back(async.call<double>("add", i, i));
     for (int i = 0; i < 100; ++i)
         CHECK(sums[static_cast<std::size_t>(i)].get() == 2.0 * i);
-    CHECK(client.statistics().connections_opened == 1);
-}
 
-TEST_CASE("named tensors are pushed and pulled over TLS in parallel", "[security][tls]") {
-    TlsDaemon server;
-    const Client client = server.far_client();
     const NamedTensors names(client);
     names.push("x", numbers(5'000'000), {.connections = 4, .part_bytes = 1'000'000});
     const NamedTensor pulled = names.pull("x", {.connections = 4, .range_bytes = 700'001});
-    CHECK(at::equal(pulled.tensor(), numbers(5'000'000)));
-}
+    CHECK(identical(pulled.tensor(), numbers(5'000'000)));
 
-TEST_CASE("tensors stream over TLS both ways at once", "[security][tls][streams]") {
-    TlsDaemon server;
-    const Client client = server.far_client();
     auto call = client.stream<std::int64_t>("scale_each", named("factor", 3.0));
-    auto tensors = call.writer<at::Tensor>();
-    auto scaled = call.reader<at::Tensor>();
+    auto tensors = call.writer<TensorRef>();
+    auto scaled = call.reader<TensorRef>();
     constexpr int kItems = 20;
+    const auto count_of = [](int i) { return (i % 2 == 0 ? 100 : 1'000'000) + i; };
     std::jthread writing([&] {
         for (int i = 0; i < kItems; ++i)
-            tensors.write(numbers(i % 2 == 0 ? 100 : 1'000'000).to(at::kFloat).add_(i));
+            tensors.write(ramp(count_of(i)));
         tensors.end();
     });
     int right = 0;
-    for (const at::Tensor& tensor : scaled) {
-        const int i = right++;
-        const auto sent = numbers(i % 2 == 0 ? 100 : 1'000'000).to(at::kFloat).add_(i);
-        CHECK(at::equal(tensor, at::mul(sent, 3.0)));
-    }
+    for (const TensorRef& tensor : scaled)
+        CHECK(identical(tensor, ramp(count_of(right++), 3)));
     CHECK(right == kItems);
     CHECK(call.result() == kItems);
+
+    // A client of the daemon's host shares memory with it.
+    const Client near(options());
+    CHECK(identical(near.with({.require = "shm"}).call<TensorRef>("scale", ramp(1'000'000), 2.0), ramp(1'000'000, 2)));
 }
 
-TEST_CASE("a client of the daemon's host shares memory with it, whose port speaks TLS", "[security][tls]") {
-    TlsDaemon server;
-    const Client client(server.options());
-    const at::Tensor x = numbers(1'000'000).to(at::kFloat);
-    CHECK(at::equal(client.with({.require = "shm"}).call<at::Tensor>("scale", x, 2.0), at::mul(x, 2.0)));
-}
-
-TEST_CASE("nodes speak TLS with each other", "[security][tls][node]") {
-    Authority authority;
-    const auto options = [&] {
+TEST_CASE("nodes speak TLS with each other, and with themselves where they listen everywhere",
+          "[security][tls][node]") {
+    const Authority authority;
+    const auto options = [&](const char* host = "127.0.0.1", char token = 'n') {
         NodeOptions node;
+        node.server.host = host;
         node.server.tls.certificate = authority.server_certificate();
         node.server.tls.key = authority.server_key();
         node.server.tokens = {{"nodes", std::string(32, 'n')}};
         node.client.tls.authorities = authority.ca();
-        node.client.token = std::string(32, 'n');
+        node.client.token = std::string(32, token);
         node.client.local_socket = "none";
         return node;
     };
-    const Node a(options()), b(options());
+    const Node a(options()), b(options()), stranger(options("127.0.0.1", 's'));
     CHECK_THAT(a.url(), ContainsSubstring("https://"));
     a.publish("x", numbers(1'000'000));
-    CHECK(at::equal(b.pull(a.url(), "x").tensor(), numbers(1'000'000)));
+    CHECK(identical(b.pull(a.url(), "x").tensor(), numbers(1'000'000)));
     b.push(a.url(), "message", numbers(3));
     const auto message = a.receive(30s);
     REQUIRE(message);
-    CHECK(at::equal(message->tensor(), numbers(3)));
-    NodeOptions stranger = options();
-    stranger.client.token = std::string(32, 's');
-    CHECK_THROWS_AS(Node(stranger).pull(a.url(), "x"), NotAuthorised);
+    CHECK(identical(message->tensor(), numbers(3)));
+    CHECK_THROWS_AS(stranger.pull(a.url(), "x"), NotAuthorised);
+    const Node everywhere(options("0.0.0.0"));
+    everywhere.publish("x", numbers(1000));
+    const std::string url = "https://localhost:" + std::to_string(everywhere.port());
+    CHECK(identical(b.pull(url, "x").tensor(), numbers(1000)));
 }
 
-TEST_CASE("a node that listens everywhere with TLS publishes to itself", "[security][tls][node]") {
-    Authority authority;
-    NodeOptions options;
-    options.server.host = "0.0.0.0";
-    options.server.tls.certificate = authority.server_certificate();
-    options.server.tls.key = authority.server_key();
-    options.server.tokens = {{"nodes", std::string(32, 'n')}};
-    options.client.tls.authorities = authority.ca();
-    options.client.token = std::string(32, 'n');
-    const Node node(options), other(options);
-    node.publish("x", numbers(1000));
-    const std::string url = "https://localhost:" + std::to_string(node.port());
-    CHECK(at::equal(other.pull(url, "x").tensor(), numbers(1000)));
-}
-
-TEST_CASE("a server that is not the one it should be gets no call and no token", "[security][tls]") {
-    TlsDaemon server;
-    Authority other;
-    ClientOptions options = server.options();
+TEST_CASE_METHOD(TlsDaemon, "a server that is not the one it should be gets no call and no token", "[security][tls]") {
+    const Authority other;
+    ClientOptions wrong = options();
     SECTION("its authority is not known") {
-        options.tls.authorities = other.ca();
-        CHECK_THROWS_AS(server.far_client(options).call<double>("add", 1, 2), NotAuthorised);
+        wrong.tls.authorities = other.ca();
+        CHECK_THROWS_AS(add(far_client(wrong)), NotAuthorised);
     }
     SECTION("its authority is none of the system") {
-        options.tls.authorities.clear();
-        CHECK_THROWS_AS(server.far_client(options).call<double>("add", 1, 2), NotAuthorised);
+        wrong.tls.authorities.clear();
+        CHECK_THROWS_AS(add(far_client(wrong)), NotAuthorised);
     }
     SECTION("it has another name") {
-        server.authority.write_server(
-            Certificate({"elsewhere", "DNS:elsewhere.example", false, -3600, 3600}, &server.authority.certificate()));
-        const Daemon elsewhere(
-            {"--tls-certificate", server.authority.server_certificate(), "--tls-key", server.authority.server_key()});
-        options.url = "https://127.0.0.1:" + std::to_string(elsewhere.port());
-        CHECK_THROWS_AS(server.far_client(options).call<double>("add", 1, 2), NotAuthorised);
+        authority.write_server(
+            Certificate({"elsewhere", "DNS:elsewhere.example", false, -3600, 3600}, &authority.certificate()));
+        const Daemon elsewhere(authority.options());
+        wrong.url = "https://127.0.0.1:" + std::to_string(elsewhere.port());
+        CHECK_THROWS_AS(add(far_client(wrong)), NotAuthorised);
     }
     SECTION("it speaks no TLS") {
         const Daemon plain;
-        options.url = "https://127.0.0.1:" + std::to_string(plain.port());
+        wrong.url = "https://127.0.0.1:" + std::to_string(plain.port());
         try {
-            server.far_client(options).call<double>("add", 1, 2);
+            add(far_client(wrong));
             FAIL("a plain server has no certificate");
         } catch (const TransportFailure& error) {
             CHECK_THAT(error.what(), ContainsSubstring("http://"));
@@ -172,113 +140,82 @@ TEST_CASE("a server that is not the one it should be gets no call and no token",
     }
 }
 
-TEST_CASE("plain HTTP at a TLS port is told so", "[security][tls]") {
-    TlsDaemon server;
-    const HttpReply reply = post(server.daemon.port(), call_object("server.ping", nullptr).dump());
+TEST_CASE_METHOD(TlsDaemon, "plain HTTP at a TLS port is told so, and curl speaks TLS 1.3 and nothing older",
+                 "[security][tls]") {
+    const HttpReply reply = post(daemon.port(), call_object("server.ping", nullptr).dump());
     CHECK(reply.status == 400);
     CHECK_THAT(reply.body, ContainsSubstring("https://"));
-    ClientOptions options;
-    options.url = "http://127.0.0.1:" + std::to_string(server.daemon.port());
-    options.local_socket = "none";
-    CHECK_THROWS_AS(Client(options).call<double>("add", 1, 2), RpcError);
-}
-
-TEST_CASE("curl speaks TLS 1.3 with the daemon, and nothing older", "[security][tls]") {
-    TlsDaemon server;
-    const std::string health = server.url() + "/healthz", ca = server.authority.ca();
+    CHECK_THROWS_AS(add(test::far_client(daemon.url())), RpcError);
+    const std::string health = url() + "/healthz", ca = authority.ca();
     CHECK(curl({"--cacert", ca, health}) == 200);
     CHECK(curl({"--cacert", ca, "--tls-max", "1.2", health}) == 0);
     CHECK(curl({"--cacert", ca, "--http2", health}) == 200);  // which it speaks not, and says so
 }
 
 TEST_CASE("a client's certificate says who it is, and without one there is nothing", "[security][tls]") {
-    Authority clients, others;
+    const Authority clients, others;
     TlsDaemon server({"--tls-client-ca", clients.ca()});
-    const auto options_with = [&](const Certificate& certificate) {
-        ClientOptions options = server.options();
-        options.tls.certificate = server.authority.folder().file("client.pem");
-        options.tls.key = server.authority.folder().file("client.key");
-        certificate.write_certificate(options.tls.certificate);
-        certificate.write_key(options.tls.key);
-        return options;
-    };
-    CHECK(server.far_client(options_with(clients.sign("alice"))).call<double>("add", 1, 2) == 3);
-    CHECK_THROWS_AS(server.far_client().call<double>("add", 1, 2), NotAuthorised);
-    CHECK_THROWS_AS(server.far_client(options_with(others.sign("alice"))).call<double>("add", 1, 2), NotAuthorised);
     const Certificate expired({"alice", "", false, -3600, -60}, &clients.certificate());
-    CHECK_THROWS_AS(server.far_client(options_with(expired)).call<double>("add", 1, 2), NotAuthorised);
+    const ClientOptions good = options_with(server, clients.sign("alice"), "alice"),
+                        bad = options_with(server, others.sign("alice"), "other"),
+                        late = options_with(server, expired, "late");
+    const Client alice = server.far_client(good),
+                 bob = server.far_client(options_with(server, clients.sign("bob"), "bob"));
+    CHECK(add(alice) == 3);
+    for (const ClientOptions& wrong : {server.options(), bad, late})
+        CHECK_THROWS_AS(add(server.far_client(wrong)), NotAuthorised);
 
-    const std::string health = server.url() + "/healthz", ca = server.authority.ca();
-    CHECK(curl({"--cacert", ca, health}) == 401);
-    const ClientOptions bad = options_with(others.sign("alice"));
-    CHECK(curl({"--cacert", ca, "--cert", bad.tls.certificate, "--key", bad.tls.key, health}) == 403);
-    const ClientOptions good = options_with(clients.sign("alice"));
-    CHECK(curl({"--cacert", ca, "--cert", good.tls.certificate, "--key", good.tls.key, health}) == 200);
-}
-
-TEST_CASE("what belongs to one certificate does not belong to another", "[security][tls]") {
-    Authority clients;
-    TlsDaemon server({"--tls-client-ca", clients.ca()});
-    const auto client_of = [&](const std::string& name) {
-        ClientOptions options = server.options();
-        options.tls.certificate = server.authority.folder().file(name + ".pem");
-        options.tls.key = server.authority.folder().file(name + ".key");
-        const Certificate certificate = clients.sign(name);
-        certificate.write_certificate(options.tls.certificate);
-        certificate.write_key(options.tls.key);
-        return server.far_client(options);
+    const auto status = [&](const Words& more) {
+        return curl(joined({"--cacert", server.authority.ca(), server.url() + "/healthz"}, more));
     };
-    const Client alice = client_of("alice"), bob = client_of("bob");
-    NamedTensors(alice).put("x", numbers(10));
+    CHECK(status({}) == 401);
+    CHECK(status({"--cert", bad.tls.certificate, "--key", bad.tls.key}) == 403);
+    CHECK(status({"--cert", good.tls.certificate, "--key", good.tls.key}) == 200);
+
+    NamedTensors(alice).put("x", numbers(10));  // what belongs to one certificate does not belong to another
     CHECK_THROWS_AS(NamedTensors(bob).get("x"), UnknownOrExpired);
-    CHECK(at::equal(NamedTensors(alice).get("x").tensor(), numbers(10)));
-    CHECK_THROWS_AS(alice.call<nlohmann::json>("cache.clear"), NotAuthorised);  // no admin
+    CHECK(identical(NamedTensors(alice).get("x").tensor(), numbers(10)));
+    CHECK_THROWS_AS(alice.call<Json>("cache.clear"), NotAuthorised);  // no admin
 }
 
-TEST_CASE("a new certificate is used from then on, and a broken one changes nothing", "[security][tls]") {
-    TlsDaemon server;
-    const Client old = server.far_client();
-    CHECK(old.call<double>("add", 1, 2) == 3);
-    Authority next;
-    SECTION("a new one") {
-        const Certificate certificate({}, &next.certificate());
-        server.authority.write_server(certificate);
-        ClientOptions options = server.options();
-        options.tls.authorities = next.ca();
-        CHECK(eventually([&] {
-            try {
-                return server.far_client(options).call<double>("add", 1, 2) == 3;
-            } catch (const NotAuthorised&) {
-                return false;
-            }
-        }));
-    }
-    SECTION("a broken one") {
-        std::ofstream(server.authority.server_key()) << "no key";
-        CHECK(eventually([&] { return server.daemon.log().find("cannot be used") != std::string::npos; }));
-        CHECK(server.far_client().call<double>("add", 1, 2) == 3);
-    }
-    CHECK(old.call<double>("add", 1, 2) == 3);
+TEST_CASE_METHOD(TlsDaemon, "a new certificate is used from then on, and a broken one changes nothing",
+                 "[security][tls]") {
+    const Client old = far_client();
+    CHECK(add(old) == 3);
+    std::ofstream(authority.server_key()) << "no key";
+    CHECK(eventually([&] { return daemon.logs("cannot be used"); }));
+    CHECK(add(far_client()) == 3);
+
+    const Authority next;
+    authority.write_server(Certificate({}, &next.certificate()));
+    ClientOptions of_next = options();
+    of_next.tls.authorities = next.ca();
+    CHECK(eventually([&] {
+        try {
+            return add(far_client(of_next)) == 3;
+        } catch (const NotAuthorised&) {
+            return false;
+        }
+    }));
+    CHECK(add(old) == 3);
     CHECK(old.statistics().connections_opened == 1);
 }
 
 TEST_CASE("the daemon does not start with TLS that cannot work", "[security][tls]") {
     Authority authority;
     const std::string certificate = authority.server_certificate(), key = authority.server_key();
-    const auto rejected = [](const Words& options, const char* why) {
-        Words words{"--port", "0"};
-        words.insert(words.end(), options.begin(), options.end());
-        const Ended ended = run_daemon(words);
-        CHECK_THAT(ended.err, ContainsSubstring(why));
-        return ended.code == 1;
-    };
-    CHECK(rejected({"--tls-certificate", certificate}, "both a certificate and its key"));
-    CHECK(rejected({"--tls-client-ca", authority.ca()}, "need TLS"));
-    CHECK(rejected({"--tls-certificate", "/nowhere", "--tls-key", key}, "/nowhere"));
-    CHECK(rejected({"--tls-certificate", certificate, "--tls-key", certificate}, "chmod 600"));
-    const std::string foreign = authority.folder().file("foreign.key");
+    const std::string foreign = authority.folder().file("foreign.key"), open = authority.folder().file("open.key");
     authority.sign("foreign").write_key(foreign);
-    CHECK(rejected({"--tls-certificate", certificate, "--tls-key", foreign}, foreign.c_str()));
-    ::chmod(key.c_str(), 0644);
-    CHECK(rejected({"--tls-certificate", certificate, "--tls-key", key}, "others may read"));
+    authority.sign("open").write_key(open, 0644);
+    const auto rejected = [](const Words& options, const std::string& why) {
+        const Ended ended = run_daemon(joined({"--port", "0"}, options));
+        CHECK(ended.code == 1);
+        CHECK_THAT(ended.err, ContainsSubstring(why));
+    };
+    rejected({"--tls-certificate", certificate}, "both a certificate and its key");
+    rejected({"--tls-client-ca", authority.ca()}, "need TLS");
+    rejected({"--tls-certificate", "/nowhere", "--tls-key", key}, "/nowhere");
+    rejected({"--tls-certificate", certificate, "--tls-key", certificate}, "chmod 600");
+    rejected({"--tls-certificate", certificate, "--tls-key", foreign}, foreign);
+    rejected({"--tls-certificate", certificate, "--tls-key", open}, "others may read");
 }
