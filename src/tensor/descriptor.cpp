@@ -111,24 +111,26 @@ void read_type_and_shape(const Json& json, Descriptor& descriptor) {
     descriptor.dtype = named ? *named : dtype_of_data(*descriptor.content, descriptor.shape.size());
 }
 
-/// Sets strides and extent. `shown`: the JSON of shape and strides for error texts; null if there is none.
-void set_layout(Descriptor& descriptor, std::optional<Shape> strides, const DescriptorLimits& limits,
-                const Json* shown_shape, const Json* shown_strides) {
+/// Sets strides and extent.
+void set_layout(Descriptor& descriptor, std::optional<Shape> strides, const DescriptorLimits& limits) {
+    const auto fail = [](const char* member, std::string expected, const Shape& got) {
+        throw InvalidValue(member, std::move(expected), "array of " + std::to_string(got.size()));
+    };
     const std::size_t rank = descriptor.shape.size(), item = size_of(descriptor.dtype);
     const auto dense = extent_of(descriptor.shape, {}, item);
-    if (!dense) fail("shape", "sizes whose product is less than 2^63 bytes", shown_shape);
+    if (!dense) fail("shape", "sizes whose product is less than 2^63 bytes", descriptor.shape);
     descriptor.extent = *dense;
     if (!strides) return;
     if (strides->size() != rank)
-        fail("strides", "array of " + std::to_string(rank) + " integers, as many as shape has", shown_strides);
+        fail("strides", "array of " + std::to_string(rank) + " integers, as many as shape has", *strides);
     const auto extent = extent_of(descriptor.shape, *strides, item);
-    if (!extent) fail("strides", "strides that reach less than 2^63 bytes", shown_strides);
+    if (!extent) fail("strides", "strides that reach less than 2^63 bytes", *strides);
     if (is_contiguous(descriptor.shape, *strides)) return;
     if (descriptor.transport == TransportKind::data || descriptor.transport == TransportKind::base64) {
         fail("strides",
              "those of a contiguous tensor, or none: " + std::string(name_of(descriptor.transport)) +
                  " holds the elements in order",
-             shown_strides);
+             *strides);
     }
     if (extent->bytes > extent->reach && extent->bytes > limits.max_expanded_bytes) {
         throw InvalidValue("strides",
@@ -206,9 +208,8 @@ Descriptor parse_descriptor(const Json& json, const DescriptorLimits& limits) {
         descriptor.lease = lease->get<std::string>();
     }
     read_type_and_shape(json, descriptor);
-    const Json *shape = find(json, "shape"), *strides = find(json, "strides");
-    set_layout(descriptor, strides != nullptr ? std::optional(read_counts(*strides, "strides")) : std::nullopt, limits,
-               shape != nullptr ? shape : descriptor.content, strides);
+    const Json* strides = find(json, "strides");
+    set_layout(descriptor, strides != nullptr ? std::optional(read_counts(*strides, "strides")) : std::nullopt, limits);
     return descriptor;
 }
 
@@ -238,7 +239,7 @@ std::optional<Descriptor> read_shm_descriptor(std::string_view text, const Descr
     if (!scanner.fits || !scanner.rest.empty() || !dtype) return std::nullopt;
     descriptor.dtype = *dtype;
     try {
-        set_layout(descriptor, std::move(strides), limits, nullptr, nullptr);
+        set_layout(descriptor, std::move(strides), limits);
     } catch (const InvalidValue&) {
         return std::nullopt;
     }

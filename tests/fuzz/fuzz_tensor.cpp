@@ -128,7 +128,6 @@ class AnyDevicePeer final : public DevicePeer {
 public:
     Viability viable() const override { return {}; }
     bool sees(const std::string&) const override { return true; }
-    std::uint64_t owner() const override { return 1; }
     std::function<void()> use(const std::string&) override {
         return [] {};
     }

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 
-#include <atomic>
 #include <chrono>
 #include <utility>
 
@@ -18,12 +17,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kEndTakes{1'000};
 
-/// Ids that differ from the ids of a server in the same process.
-std::uint64_t next_owner() {
-    static std::atomic<std::uint64_t> last{std::uint64_t{1} << 63};
-    return ++last;
-}
-
 }  // namespace
 
 InFlight::~InFlight() {
@@ -37,7 +30,7 @@ InFlight::~InFlight() {
     });
 }
 
-DeviceServer::DeviceServer(SharedMemory& memory) : memory_(memory), owner_(next_owner()) {}
+DeviceServer::DeviceServer(SharedMemory& memory) : memory_(memory) {}
 
 void DeviceServer::connected(pid_t process, const std::vector<std::string>& devices) {
     auto watched = tensor::watch_process(process);
@@ -129,7 +122,7 @@ void DeviceServer::ended() {
     auto& devices = tensor::Devices::of_process();
     for (const auto& [lease, one] : *lent)
         devices.deferred_frees().keep(one.block, process);
-    devices.forget(owner_);
+    devices.forget(owner());
     if (lent->empty()) return;
     background_executor().post([lent = std::move(lent), process = std::move(process)]() mutable {
         lent.reset();

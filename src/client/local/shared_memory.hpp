@@ -68,7 +68,6 @@ public:
     // tensor::DevicePeer
     tensor::Viability viable() const override;
     bool sees(const std::string& uuid) const override;
-    std::uint64_t owner() const override { return owner_; }
     std::function<void()> use(const std::string& lease) override;
     bool keeps_unopened() const override { return true; }
     tensor::Lending lend(std::shared_ptr<const tensor::LentBlock> block) override;
@@ -95,7 +94,6 @@ private:
     };
 
     SharedMemory& memory_;
-    const std::uint64_t owner_;
     Guarded<State> state_;
 };
 

@@ -1,6 +1,5 @@
 #include "server/local/local_client.hpp"
 
-#include <atomic>
 #include <utility>
 
 #include <shared_tensor/value.hpp>
@@ -12,11 +11,6 @@ namespace shared_tensor::server {
 namespace {
 
 constexpr std::size_t kMaxLost = 100'000;
-
-std::uint64_t next_owner() {
-    static std::atomic<std::uint64_t> last{0};
-    return ++last;
-}
 
 /// A lease on device memory.
 class LeasedBlock final : public runtime::LeasedBytes {
@@ -55,7 +49,6 @@ DeviceClient::DeviceClient(runtime::LeaseTable& leases, runtime::LeaseHolder lea
       lease_holder_(std::move(lease_holder)),
       devices_(devices.begin(), devices.end()),
       tell_released_(std::move(tell_released)),
-      owner_(next_owner()),
       process_(tensor::watch_process(lease_holder_.pid)) {}
 
 tensor::Viability DeviceClient::viable() const {
@@ -139,7 +132,7 @@ void DeviceClient::ended() {
         state.lent.clear();
         state.lost.clear();
     });
-    tensor::Devices::of_process().forget(owner_);
+    tensor::Devices::of_process().forget(owner());
 }
 
 }  // namespace shared_tensor::server

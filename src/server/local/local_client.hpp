@@ -45,7 +45,6 @@ public:
     // tensor::DevicePeer
     tensor::Viability viable() const override;
     bool sees(const std::string& uuid) const override { return devices_.contains(uuid); }
-    std::uint64_t owner() const override { return owner_; }
     std::function<void()> use(const std::string& lease) override;
     tensor::Lending lend(std::shared_ptr<const tensor::LentBlock> block) override;
 
@@ -75,7 +74,6 @@ private:
     const runtime::LeaseHolder lease_holder_;
     const std::set<std::string> devices_;
     const TellReleased tell_released_;
-    const std::uint64_t owner_;
     /// Becomes readable when the client's process ends; null if the end cannot be detected.
     const std::shared_ptr<const UniqueFd> process_;
     Guarded<State> state_;

@@ -120,7 +120,9 @@ public:
     virtual TensorRef copy(const TensorRef& tensor) const = 0;
     /// Allocates host memory that is fast for reads of this device (for CUDA: pinned). Ask for a megabyte or so: there
     /// may be little of it. Throws std::bad_alloc.
-    virtual std::shared_ptr<std::byte> staging(std::size_t bytes) const = 0;
+    virtual std::shared_ptr<std::byte> staging(std::size_t bytes) const {
+        return {new std::byte[bytes], std::default_delete<std::byte[]>()};
+    }
     /// Starts to copy the elements, at least one, to host memory, in C order. Does not block if `out` is staging()
     /// memory. `out` must outlive the result. Throws DeviceRejected, std::bad_alloc.
     virtual std::unique_ptr<DeviceRead> start_read(const TensorRef& tensor, std::byte* out) const = 0;

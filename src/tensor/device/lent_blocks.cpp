@@ -62,6 +62,12 @@ DeferredFreesUse DeferredFrees::use() const {
     });
 }
 
+DevicePeer::DevicePeer()
+    : owner_([] {
+          static std::atomic<std::uint64_t> last{0};
+          return ++last;
+      }()) {}
+
 std::shared_ptr<const UniqueFd> watch_process(int pid) {
     if (pid <= 0) return nullptr;
     UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));

@@ -82,8 +82,9 @@ public:
     virtual Viability viable() const = 0;
     /// Whether the peer sees the device.
     virtual bool sees(const std::string& uuid) const = 0;
-    /// A number for the peer as the owner of its blocks, for IpcHandleCache::forget().
-    virtual std::uint64_t owner() const = 0;
+    /// A number for the peer as the owner of its blocks, for IpcHandleCache::forget(). No other peer of this process
+    /// has it.
+    std::uint64_t owner() const { return owner_; }
 
     /// Marks the tensor that the peer lent under `lease` as in use, until the returned function is called: once, from
     /// any thread. Throws InvalidValue (path "lease").
@@ -95,6 +96,12 @@ public:
     /// Lets the peer open the block. The block is kept until the peer tells that it closed it, or until the peer's
     /// process has ended. Throws CannotLend.
     virtual Lending lend(std::shared_ptr<const LentBlock> block) = 0;
+
+protected:
+    DevicePeer();
+
+private:
+    const std::uint64_t owner_;
 };
 
 /// Makes the transport that sends tensors on devices as IPC handles of their memory, without a copy. Imported tensors

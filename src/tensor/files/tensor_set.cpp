@@ -178,7 +178,7 @@ codec::TensorPointer member_of(const TensorSet& set, const Member& member) {
     const std::byte* data = data_of(set.data) + member.offset;
     if (is_aligned(data, member.dtype)) return make_handle(view_of(data, set.data, member.dtype, member.shape, {}));
     const TensorRef copy = allocate(member.dtype, member.shape);  // the member's bytes are not aligned
-    std::memcpy(mutable_bytes(copy).data(), data, static_cast<std::size_t>(member.bytes));
+    std::memcpy(copy.mutable_data(), data, static_cast<std::size_t>(member.bytes));
     return make_handle(copy);
 }
 

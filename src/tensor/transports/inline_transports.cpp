@@ -116,7 +116,7 @@ public:
         ListReader reader(descriptor);
         if (!nothing) reader.check(lists);
         TensorRef tensor = allocate(descriptor.dtype, descriptor.shape);
-        std::byte* out = mutable_bytes(tensor).data();
+        std::byte* out = tensor.mutable_data();
         if (!nothing) reader.read(lists, out);
         return {make_handle(tensor), descriptor.extent.bytes};
     }
@@ -153,7 +153,7 @@ public:
                                "base64 of " + std::to_string(*size) + " bytes");
         }
         TensorRef tensor = allocate(descriptor.dtype, descriptor.shape);
-        std::byte* out = mutable_bytes(tensor).data();
+        std::byte* out = tensor.mutable_data();
         if (!decode_base64_into(content.get_ref<const std::string&>(), out)) fail("other characters");
         check_bools(descriptor, out);
         return {make_handle(tensor), bytes};
@@ -249,7 +249,7 @@ private:
     static Imported copied(const Descriptor& descriptor, const std::byte* data) {
         TensorRef tensor = allocate(descriptor.dtype, descriptor.shape);
         const Shape strides = descriptor.strides.empty() ? contiguous_strides(descriptor.shape) : descriptor.strides;
-        gather(data, descriptor.shape, strides, size_of(descriptor.dtype), mutable_bytes(tensor).data());
+        gather(data, descriptor.shape, strides, size_of(descriptor.dtype), tensor.mutable_data());
         return {make_handle(tensor), descriptor.extent.bytes};
     }
 };

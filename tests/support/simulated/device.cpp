@@ -236,10 +236,6 @@ TensorRef SimulatedDevice::copy(const TensorRef& tensor) const {
     return made;
 }
 
-std::shared_ptr<std::byte> SimulatedDevice::staging(std::size_t bytes) const {
-    return {new std::byte[bytes], std::default_delete<std::byte[]>()};
-}
-
 std::unique_ptr<DeviceRead> SimulatedDevice::start_read(const TensorRef& tensor, std::byte* out) const {
     struct Read final : DeviceRead {
         explicit Read(std::future<void> the_end) : end(std::move(the_end)) {}

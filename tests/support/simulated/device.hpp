@@ -51,7 +51,6 @@ public:
                    ShapeView strides) const override;
     TensorRef empty(std::size_t device, DType dtype, ShapeView shape) const override;
     TensorRef copy(const TensorRef& tensor) const override;
-    std::shared_ptr<std::byte> staging(std::size_t bytes) const override;
     std::unique_ptr<DeviceRead> start_read(const TensorRef& tensor, std::byte* out) const override;
 
 private:

@@ -30,7 +30,6 @@ class AnyPeer final : public DevicePeer {
 public:
     Viability viable() const override { return {}; }
     bool sees(const std::string&) const override { return true; }
-    std::uint64_t owner() const override { return 1; }
     std::function<void()> use(const std::string&) override {
         ++counts->used;
         return [counts = counts] { ++counts->done; };
@@ -117,7 +116,7 @@ struct Reader {
         return "(taken)";
     }
     bool nothing_is_open() {
-        Devices::of_process().forget(1);
+        Devices::of_process().forget(peer.owner());
         return eventually([&] { return simulated::statistics().open == 0 && peer.counts->used == peer.counts->done; });
     }
 

@@ -268,8 +268,8 @@ public:
     }
 
     std::shared_ptr<std::byte> staging(std::size_t bytes) const override {
-        if (auto pinned = pinned_.take(bytes)) return pinned;
-        return {new std::byte[bytes], std::default_delete<std::byte[]>()};
+        auto pinned = pinned_.take(bytes);
+        return pinned != nullptr ? pinned : IpcDevice::staging(bytes);
     }
 
     std::unique_ptr<DeviceRead> start_read(const TensorRef& tensor, std::byte* out) const override {
