@@ -21,17 +21,8 @@ using Catch::Matchers::ContainsSubstring;
 namespace {
 
 struct ComputeDaemon {
-    explicit ComputeDaemon(const Words& options = {}) : daemon(with_plugin(options)) {}
     Client client() const { return Client("http://127.0.0.1:" + std::to_string(daemon.port())); }
-    Json info() const { return call(daemon.port(), "server.info"); }
-    Daemon daemon;
-
-private:
-    static Words with_plugin(const Words& options) {
-        Words words{"--load", SHARED_TENSOR_COMPUTE_PLUGIN};
-        words.insert(words.end(), options.begin(), options.end());
-        return words;
-    }
+    Daemon daemon{Words{"--load", SHARED_TENSOR_COMPUTE_PLUGIN, "--service-name", "trunk", "--service-version", "2.1"}};
 };
 
 }  // namespace
@@ -65,13 +56,13 @@ TEST_CASE("a function runs on the device and with the autograd that it asks for"
 }
 
 TEST_CASE("the daemon tells what service it is, and how the runs of each function went", "[compute]") {
-    const ComputeDaemon server({"--service-name", "trunk", "--service-version", "2.1"});
+    const ComputeDaemon server;
     const Client client = server.client();
     for (int i = 0; i < 3; ++i)
         CHECK(client.call<double>("slow", 0.05) == 0.05);
     CHECK(client.call<bool>("fails_below", 1));
     CHECK_THROWS_AS(client.call<bool>("fails_below", -1), FunctionFailed);
-    const Json info = server.info();
+    const Json info = call(server.daemon.port(), "server.info");
     CHECK(info["service"]["name"] == "trunk");
     CHECK(info["service"]["version"] == "2.1");
     CHECK(info["service"]["devices"] == Json::array({"cpu"}));
