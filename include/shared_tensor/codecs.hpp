@@ -24,6 +24,11 @@ namespace shared_tensor {
 
 namespace detail {
 
+template <class T>
+inline constexpr bool kIsOptional = false;
+template <class T>
+inline constexpr bool kIsOptional<std::optional<T>> = true;
+
 inline void write_type(ValueWriter& schema, std::string_view type) {
     schema.object();
     schema.member("type").string(type);

@@ -81,10 +81,7 @@ public:
 /// read after that). In a client: children of RpcError; ResultMismatch if an item is not a T.
 template <class T>
 class Reader {
-    static_assert(Shareable<T>,
-                  "Reader<T>: no Codec for T: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
-                  "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include "
-                  "<shared_tensor/torch.hpp>");
+    static_assert(Shareable<T>, "Reader<T>: no Codec for T: " SHARED_TENSOR_DETAIL_CODEC_HINT);
 
 public:
     using Item = T;
@@ -92,13 +89,13 @@ public:
     explicit Reader(std::shared_ptr<detail::ItemSource> source) : source_(std::move(source)) {}
     Reader(Reader&& other) noexcept : source_(std::move(other.source_)) {}
     Reader& operator=(Reader&& other) noexcept {
-        if (this != &other) {
-            leave();
-            source_ = std::move(other.source_);
-        }
+        Reader before(std::move(other));
+        std::swap(source_, before.source_);
         return *this;
     }
-    ~Reader() { leave(); }
+    ~Reader() {
+        if (source_ != nullptr) source_->stop();
+    }
 
     /// Returns the next item. At the end of the stream, returns nullopt from then on. Blocks until an item or the end
     /// arrives.
@@ -132,10 +129,6 @@ public:
     std::default_sentinel_t end() const { return {}; }
 
 private:
-    void leave() noexcept {
-        if (source_ != nullptr) source_->stop();
-        source_ = nullptr;
-    }
     std::shared_ptr<detail::ItemSource> source_;
 };
 
@@ -148,10 +141,7 @@ private:
 /// Errors: see Reader; InvalidValue, std::invalid_argument or TransportNotPossible for an item that cannot be sent.
 template <class T>
 class Writer {
-    static_assert(Shareable<T>,
-                  "Writer<T>: no Codec for T: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
-                  "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include "
-                  "<shared_tensor/torch.hpp>");
+    static_assert(Shareable<T>, "Writer<T>: no Codec for T: " SHARED_TENSOR_DETAIL_CODEC_HINT);
 
 public:
     using Item = T;
@@ -160,14 +150,14 @@ public:
         : sink_(std::move(sink)), exceptions_(std::uncaught_exceptions()) {}
     Writer(Writer&& other) noexcept : sink_(std::move(other.sink_)), exceptions_(other.exceptions_) {}
     Writer& operator=(Writer&& other) noexcept {
-        if (this != &other) {
-            leave();
-            sink_ = std::move(other.sink_);
-            exceptions_ = other.exceptions_;
-        }
+        Writer before(std::move(other));
+        std::swap(sink_, before.sink_);
+        std::swap(exceptions_, before.exceptions_);
         return *this;
     }
-    ~Writer() { leave(); }
+    ~Writer() {
+        if (sink_ != nullptr) sink_->leave(std::uncaught_exceptions() > exceptions_);
+    }
 
     /// Sends an item. Blocks while the stream's window (ServerOptions, ClientOptions) is full. Returns false, and sends
     /// nothing, if the reader wants no more items. After it returns, the item's tensors may be written to, except
@@ -183,10 +173,6 @@ public:
     }
 
 private:
-    void leave() noexcept {
-        if (sink_ != nullptr) sink_->leave(std::uncaught_exceptions() > exceptions_);
-        sink_ = nullptr;
-    }
     std::shared_ptr<detail::ItemSink> sink_;
     int exceptions_ = 0;
 };
@@ -194,19 +180,13 @@ private:
 namespace detail {
 
 template <class T>
-struct StreamKind {
-    static constexpr bool kReader = false, kWriter = false;
-};
+inline constexpr bool kIsReader = false;
 template <class T>
-struct StreamKind<Reader<T>> {
-    static constexpr bool kReader = true, kWriter = false;
-};
+inline constexpr bool kIsReader<Reader<T>> = true;
 template <class T>
-struct StreamKind<Writer<T>> {
-    static constexpr bool kReader = false, kWriter = true;
-};
+inline constexpr bool kIsStream = kIsReader<T>;
 template <class T>
-inline constexpr bool kIsStream = StreamKind<T>::kReader || StreamKind<T>::kWriter;
+inline constexpr bool kIsStream<Writer<T>> = true;
 
 }  // namespace detail
 

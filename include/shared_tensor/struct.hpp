@@ -17,7 +17,6 @@
 #include <utility>
 
 #include <shared_tensor/codecs.hpp>
-#include <shared_tensor/detail/for_each.hpp>
 #include <shared_tensor/value.hpp>
 
 namespace shared_tensor {
@@ -53,11 +52,6 @@ template <class T>
 consteval bool enumerators_are_found() {
     return HasEnumerators<T>;
 }
-
-template <class T>
-inline constexpr bool kIsOptional = false;
-template <class T>
-inline constexpr bool kIsOptional<std::optional<T>> = true;
 
 template <class T>
 void reject_unknown_members(const ValueReader& reader) {
@@ -154,6 +148,27 @@ private:
 };
 
 }  // namespace shared_tensor
+
+// SHARED_TENSOR_DETAIL_FOR_EACH(macro, context, a, b, ...) expands to macro(context, a) macro(context, b) ...
+// by rescanning (__VA_OPT__ recursion, C++20). The rescans suffice for more than 64 names.
+
+#define SHARED_TENSOR_DETAIL_PARENS ()
+#define SHARED_TENSOR_DETAIL_RESCAN(...) \
+    SHARED_TENSOR_DETAIL_RESCAN3(SHARED_TENSOR_DETAIL_RESCAN3(SHARED_TENSOR_DETAIL_RESCAN3(__VA_ARGS__)))
+#define SHARED_TENSOR_DETAIL_RESCAN3(...) \
+    SHARED_TENSOR_DETAIL_RESCAN2(SHARED_TENSOR_DETAIL_RESCAN2(SHARED_TENSOR_DETAIL_RESCAN2(__VA_ARGS__)))
+#define SHARED_TENSOR_DETAIL_RESCAN2(...) \
+    SHARED_TENSOR_DETAIL_RESCAN1(SHARED_TENSOR_DETAIL_RESCAN1(SHARED_TENSOR_DETAIL_RESCAN1(__VA_ARGS__)))
+#define SHARED_TENSOR_DETAIL_RESCAN1(...) \
+    SHARED_TENSOR_DETAIL_RESCAN0(SHARED_TENSOR_DETAIL_RESCAN0(SHARED_TENSOR_DETAIL_RESCAN0(__VA_ARGS__)))
+#define SHARED_TENSOR_DETAIL_RESCAN0(...) __VA_ARGS__
+
+#define SHARED_TENSOR_DETAIL_FOR_EACH(macro, context, ...) \
+    __VA_OPT__(SHARED_TENSOR_DETAIL_RESCAN(SHARED_TENSOR_DETAIL_FOR_EACH_STEP(macro, context, __VA_ARGS__)))
+#define SHARED_TENSOR_DETAIL_FOR_EACH_STEP(macro, context, first, ...) \
+    macro(context, first)                                              \
+        __VA_OPT__(SHARED_TENSOR_DETAIL_FOR_EACH_AGAIN SHARED_TENSOR_DETAIL_PARENS(macro, context, __VA_ARGS__))
+#define SHARED_TENSOR_DETAIL_FOR_EACH_AGAIN() SHARED_TENSOR_DETAIL_FOR_EACH_STEP
 
 #define SHARED_TENSOR_DETAIL_CHECK_PLACE(found, macro, Type)                                                     \
     static_assert(::shared_tensor::detail::found<Type>(),                                                        \

@@ -147,10 +147,7 @@ public:
     /// Publishes a set in one step.
     template <detail::NamedTensorRange Tensors>
     Published put(std::string_view name, const Tensors& tensors, const PutOptions& options = {}) const {
-        Members members;
-        for (const auto& [member, tensor] : tensors)
-            members.emplace_back(member, tensor);
-        return put_set(name, members, options);
+        return put_set(name, {tensors.begin(), tensors.end()}, options);
     }
 
     /// Publishes a safetensors file as a set, with the file's metadata; metadata of `options` has precedence. Throws
@@ -180,10 +177,7 @@ public:
     /// Publishes a set in one step.
     template <detail::NamedTensorRange Tensors>
     Published push(std::string_view name, const Tensors& tensors, const PushOptions& options = {}) const {
-        Members members;
-        for (const auto& [member, tensor] : tensors)
-            members.emplace_back(member, tensor);
-        return push_set(name, members, options);
+        return push_set(name, {tensors.begin(), tensors.end()}, options);
     }
 
     /// Publishes a safetensors file as a set, as put_file() does.

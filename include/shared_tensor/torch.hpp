@@ -249,14 +249,10 @@ struct DTypeAdapter<at::ScalarType> {
     }
 };
 
-/// Passes as an argument the server's own tensor that `result` views. Nothing is copied or sent. Writes of this process
-/// to `result` have no effect on the argument. Keep `result` until the call is over.
+/// As ref() of a TensorRef.
 ///
 ///     const auto weights = client.call<at::Tensor>("weights");
 ///     client.call<at::Tensor>("scale", ref(weights), 2.0);
-///
-/// Throws std::invalid_argument for any other tensor: a view or copy of a result, or a result that came as bytes (from
-/// another host).
 inline NamedReference ref(const at::Tensor& result) {
     const TensorRef* viewed = result.defined() ? detail::viewed_by(result) : nullptr;
     const bool as_it_came =

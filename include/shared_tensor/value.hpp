@@ -230,3 +230,8 @@ concept Shareable = requires(const ValueReader& reader, ValueWriter writer, cons
 };
 
 }  // namespace shared_tensor
+
+/// How to make a type usable, for the texts of compile errors.
+#define SHARED_TENSOR_DETAIL_CODEC_HINT                                                                        \
+    "use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM (<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; " \
+    "for at::Tensor include <shared_tensor/torch.hpp>"

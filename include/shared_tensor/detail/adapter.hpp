@@ -21,11 +21,6 @@
 
 namespace shared_tensor::detail {
 
-template <class T>
-inline constexpr bool kIsOptionalParameter = false;
-template <class T>
-inline constexpr bool kIsOptionalParameter<std::optional<T>> = true;
-
 template <class Option>
 inline constexpr bool kNamesParameter = false;
 template <>
@@ -63,12 +58,15 @@ public:
     template <class... Options>
     Adapter(std::string name, std::string where, F callable, const Options&... options)
         : name_(std::move(name)), where_(std::move(where)), callable_(std::move(callable)) {
-        static_assert(
-            (0 + ... + int{kNamesParameter<Options>}) == 0 || (0 + ... + int{kNamesParameter<Options>}) == int{kCount},
-            "SHARE: name all parameters with arg(\"...\"), one each and in order (not Context&), or none");
-        name_parameters(std::index_sequence_for<Options...>(), options...);
+        constexpr std::size_t kNames = (0 + ... + std::size_t{kNamesParameter<Options>});
+        static_assert(kNames == 0 || kNames == kCount,
+                      "SHARE: name all parameters with arg(\"...\"), one each and in order (not Context&), or none");
         (apply_option(options_, options), ...);
-        complete_parameters(std::index_sequence_for<P...>());
+        [[maybe_unused]] const auto names = std::tuple_cat(naming(options)...);
+        each_parameter([&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
+            if constexpr (I < kNames) name_parameter<I>(std::get<I>(names));
+            complete_parameter<I>();
+        });
     }
 
     std::string_view name() const override { return name_; }
@@ -76,9 +74,16 @@ public:
     std::string where() const override { return where_; }
     std::span<const ParameterInfo> parameters() const override { return parameters_; }
 
-    void parameter_schema([[maybe_unused]] std::size_t index, [[maybe_unused]] ValueWriter schema) const override {
-        std::size_t i = 0;
-        ((i++ == index ? write_schema<typename Parameter<P>::Stored>(schema) : void()), ...);
+    void parameter_schema(std::size_t index, ValueWriter schema) const override {
+        each_parameter([&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
+            using Stored = std::tuple_element_t<I, Arguments>;
+            if (I != index) return;
+            if constexpr (kIsStream<Stored>) {
+                Codec<typename Stored::Item>::schema(schema);
+            } else {
+                Codec<Stored>::schema(schema);
+            }
+        });
     }
     void default_value(std::size_t index, ValueWriter value) const override {
         each_parameter([&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
@@ -144,8 +149,11 @@ private:
             if constexpr (kIsStream<Stored>) {
                 if (context.streams() == nullptr)
                     throw std::logic_error("a function with streams was called without streams");
-                if constexpr (StreamKind<Stored>::kReader) stored = Stored(context.streams()->source(I));
-                if constexpr (StreamKind<Stored>::kWriter) stored = Stored(context.streams()->sink(I));
+                if constexpr (kIsReader<Stored>) {
+                    stored = Stored(context.streams()->source(I));
+                } else {
+                    stored = Stored(context.streams()->sink(I));
+                }
             }
         }
 
@@ -172,63 +180,43 @@ private:
         Arguments arguments_;
     };
 
-    template <class Stored>
-    static void write_schema(ValueWriter schema) {
-        if constexpr (kIsStream<Stored>) {
-            Codec<typename Stored::Item>::schema(schema);
-        } else {
-            Codec<Stored>::schema(schema);
-        }
-    }
-
     template <class Each>
     static void each_parameter(Each each) {
         [&]<std::size_t... I>(std::index_sequence<I...>) { (each(std::integral_constant<std::size_t, I>()), ...); }
         (std::index_sequence_for<P...>());
     }
 
-    /// For each option the index of the parameter that it names; kCount if it names none.
-    template <class... Options>
-    static constexpr std::array<std::size_t, sizeof...(Options)> named_parameters() {
-        std::size_t next = 0;
-        return {(kNamesParameter<Options> ? next++ : kCount)...};
-    }
-    template <std::size_t... O, class... Options>
-    void name_parameters(std::index_sequence<O...>, const Options&... options) {
-        (name_parameter<named_parameters<Options...>()[O]>(options), ...);
+    template <class Option>
+    static auto naming(const Option& option) {
+        if constexpr (kNamesParameter<Option>) {
+            return std::tuple<const Option&>(option);
+        } else {
+            return std::tuple<>();
+        }
     }
     template <std::size_t I>
     void name_parameter(const option::Name& option) {
-        if constexpr (I < kCount) parameters_[I].name = std::string(option.name);
+        parameters_[I].name = std::string(option.name);
     }
     template <std::size_t I, class T>
     void name_parameter(const option::Default<T>& option) {
-        if constexpr (I < kCount) {
-            using Stored = std::tuple_element_t<I, Arguments>;
-            static_assert(kFitsAsDefault<Stored, T>,
-                          "SHARE: the default in arg(\"...\") = value does not fit the parameter's type");
-            if constexpr (kFitsAsDefault<Stored, T>) std::get<I>(defaults_).emplace(option.value);
-            parameters_[I].name = std::string(option.name);
-        }
+        using Stored = std::tuple_element_t<I, Arguments>;
+        static_assert(kFitsAsDefault<Stored, T>,
+                      "SHARE: the default in arg(\"...\") = value does not fit the parameter's type");
+        if constexpr (kFitsAsDefault<Stored, T>) std::get<I>(defaults_).emplace(option.value);
+        parameters_[I].name = std::string(option.name);
     }
-    template <std::size_t, class Other>
-    void name_parameter(const Other&) {}
 
-    template <std::size_t... I>
-    void complete_parameters(std::index_sequence<I...>) {
-        (complete_parameter<I>(), ...);
-    }
     template <std::size_t I>
     void complete_parameter() {
         using Stored = std::tuple_element_t<I, Arguments>;
         ParameterInfo& info = parameters_[I];
         if (info.name.empty()) info.name = "arg" + std::to_string(I);
-        if constexpr (kIsOptionalParameter<Stored>) {
+        if constexpr (kIsOptional<Stored>) {
             if (!std::get<I>(defaults_)) std::get<I>(defaults_).emplace(std::nullopt);
         }
         info.required = !std::get<I>(defaults_).has_value() && !kIsStream<Stored>;
-        if constexpr (StreamKind<Stored>::kReader) info.flow = Flow::reader;
-        if constexpr (StreamKind<Stored>::kWriter) info.flow = Flow::writer;
+        if constexpr (kIsStream<Stored>) info.flow = kIsReader<Stored> ? Flow::reader : Flow::writer;
     }
 
     template <std::size_t... I>
@@ -262,7 +250,7 @@ private:
 
 template <class F>
 struct AdapterFor {
-    static_assert(Signature<F>::kConst,
+    static_assert(Signature<F>::template kConst<F>,
                   "SHARE: several threads call it at once, so it must be callable as const: no mutable lambda");
     template <class R, class... P>
     struct Choose {

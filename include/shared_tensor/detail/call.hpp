@@ -82,9 +82,7 @@ void write_argument(ValueWriter writer, const T& value) {
         for (const auto& element : value)
             write_argument(writer.append(), element);
     } else {
-        static_assert(Shareable<T>,
-                      "call: no Codec for this argument's type: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
-                      "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>");
+        static_assert(Shareable<T>, "call: no Codec for this argument's type: " SHARED_TENSOR_DETAIL_CODEC_HINT);
     }
 }
 
@@ -131,8 +129,7 @@ private:
 template <class R>
 class ResultOf final : public ResultSlot {
     static_assert(Shareable<R>,
-                  "call: no Codec for the result's type: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
-                  "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; views can't be results");
+                  "call: no Codec for the result's type (views can't be results): " SHARED_TENSOR_DETAIL_CODEC_HINT);
 
 public:
     void read(const ValueReader& reader) override { value_.emplace(Codec<R>::read(reader)); }

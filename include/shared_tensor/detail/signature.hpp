@@ -32,31 +32,17 @@ struct Signature {
         "SHARE: this cannot be called in exactly one way: name the parameter types (no auto, no overloads), or "
         "pick one with static_cast");
 };
-template <class F>
-requires requires { &F::operator(); }
-struct Signature<F> : Signature<decltype(&F::operator())> {};
-
 template <class R, class... P>
-struct Signature<R (*)(P...)> {
-    using Result = R;
-    static constexpr bool kConst = true;
+struct Signature<std::function<R(P...)>> {
     template <template <class, class...> class Use>
     using Apply = Use<R, P...>;
+    /// Whether F may be called as const.
+    template <class F>
+    static constexpr bool kConst = std::is_invocable_v<const F&, P...>;
 };
-template <class R, class... P>
-struct Signature<R (*)(P...) noexcept> : Signature<R (*)(P...)> {};
-template <class R, class C, class... P>
-struct Signature<R (C::*)(P...)> : Signature<R (*)(P...)> {
-    static constexpr bool kConst = false;
-};
-template <class R, class C, class... P>
-struct Signature<R (C::*)(P...) const> : Signature<R (*)(P...)> {};
-template <class R, class C, class... P>
-struct Signature<R (C::*)(P...) noexcept> : Signature<R (*)(P...)> {
-    static constexpr bool kConst = false;
-};
-template <class R, class C, class... P>
-struct Signature<R (C::*)(P...) const noexcept> : Signature<R (*)(P...)> {};
+template <class F>
+requires requires(F callable) { std::function(callable); }
+struct Signature<F> : Signature<decltype(std::function(std::declval<F>()))> {};
 template <auto Fn>
 struct Signature<StaticCallable<Fn>> : Signature<std::decay_t<decltype(Fn)>> {};
 
@@ -83,10 +69,8 @@ struct Parameter {
     static_assert(
         kIsStream<Stored> || !(std::is_lvalue_reference_v<P> && !std::is_const_v<std::remove_reference_t<P>>),
         "SHARE: a non-const reference parameter cannot be shared: return the result instead (Context& goes first)");
-    static_assert(
-        std::is_pointer_v<std::remove_cvref_t<P>> || kIsStream<Stored> || Shareable<Stored>,
-        "SHARE: no Codec for this parameter type: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
-        "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include <shared_tensor/torch.hpp>");
+    static_assert(std::is_pointer_v<std::remove_cvref_t<P>> || kIsStream<Stored> || Shareable<Stored>,
+                  "SHARE: no Codec for this parameter type: " SHARED_TENSOR_DETAIL_CODEC_HINT);
 };
 
 template <class R>
@@ -96,10 +80,8 @@ struct ResultRules {
                   "SHARE: a stream cannot be a result: take a Writer as a parameter and write to it");
     static_assert(!std::is_pointer_v<Stored>,
                   "SHARE: a function that returns a pointer cannot be shared: return the value");
-    static_assert(
-        std::is_void_v<Stored> || std::is_pointer_v<Stored> || kIsStream<Stored> || Shareable<Stored>,
-        "SHARE: no Codec for the result type: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
-        "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include <shared_tensor/torch.hpp>");
+    static_assert(std::is_void_v<Stored> || std::is_pointer_v<Stored> || kIsStream<Stored> || Shareable<Stored>,
+                  "SHARE: no Codec for the result type: " SHARED_TENSOR_DETAIL_CODEC_HINT);
 };
 
 /// Passes a stored argument to a parameter of type P: moved if P is a value or an rvalue reference. A stream may be

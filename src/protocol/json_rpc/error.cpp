@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include <shared_tensor/detail/error_text.hpp>
+#include <shared_tensor/detail/failure.hpp>
 
 namespace shared_tensor::json_rpc {
 namespace {

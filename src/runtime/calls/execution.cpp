@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-#include <shared_tensor/detail/error_text.hpp>
+#include <shared_tensor/detail/failure.hpp>
 
 #include "base/log/log.hpp"
 #include "base/log/standard_error.hpp"
