@@ -38,31 +38,24 @@ class FetchDeps(PlantedTree):
             self.plant(name, "")
         self.assert_accepted(self.run_offline())
 
-    def test_what_is_missing_is_named(self):
-        for name in PRESENT:
-            if not name.startswith("recordings"):
-                self.plant(name, "")
-        self.assert_rejected(self.run_offline("--check"), "missing recordings")
+    def test_what_is_missing_or_was_cut_off_is_named_and_a_failure_says_what_to_do(self):
+        for missing, partial, arguments, words in (
+                ("recordings", None, ["--check"], "missing recordings"),
+                ("nothing", ".httplib.partial", ["--check"], "missing httplib"),
+                ("silero", None, [], "SHARED_TENSOR_DEPS_DIR")):
+            with self.subTest(words):
+                self.setUp()  # a fresh folder
+                for name in PRESENT:
+                    if not name.startswith(missing):
+                        self.plant(name, "")
+                if partial:
+                    self.plant(partial, "")
+                self.assert_rejected(self.run_offline(*arguments), words)
 
-    def test_a_step_that_was_cut_off_is_done_again(self):
-        for name in PRESENT:
-            self.plant(name, "")
-        self.plant(".httplib.partial", "")
-        self.assert_rejected(self.run_offline("--check"), "missing httplib")
-
-    def test_a_failure_says_what_to_do(self):
-        for name in PRESENT:
-            if not name.startswith("silero"):
-                self.plant(name, "")
-        self.assert_rejected(self.run_offline(), "SHARED_TENSOR_DEPS_DIR")
-
-    def test_a_file_with_another_hash_is_rejected(self):
-        with self.assertRaises(FETCH.Failure):
-            FETCH.check_hashes({"a": b"changed"}, {"a": hashlib.sha256(b"original").hexdigest()}, "somewhere")
-
-    def test_a_missing_file_is_rejected(self):
-        with self.assertRaises(FETCH.Failure):
-            FETCH.check_hashes({}, {"a": hashlib.sha256(b"").hexdigest()}, "somewhere")
+    def test_a_file_with_another_hash_and_one_that_is_missing_are_rejected(self):
+        for files in ({"a": b"changed"}, {}):
+            with self.assertRaises(FETCH.Failure):
+                FETCH.check_hashes(files, {"a": hashlib.sha256(b"original").hexdigest()}, "somewhere")
 
     def test_the_single_header_is_parted_at_its_borders(self):
         border = "// " + "-" * 76 + "\n"
@@ -75,11 +68,9 @@ class FetchDeps(PlantedTree):
                     "Requires-Dist: nvidia-nccl-cu13==2.28.9; platform_system == \"Linux\"\nRequires-Dist: triton==3.6.0\n")
         self.assertEqual(FETCH.nvidia_requirements(metadata), ["cuda-toolkit[cublas,cudart]==13.0.2", "nvidia-nccl-cu13==2.28.9"])
 
-    def test_the_folder_can_be_chosen(self):
+    def test_the_folder_can_be_chosen_and_follows_the_cache_of_the_user(self):
         with mock.patch.dict(os.environ, {"SHARED_TENSOR_DEPS_DIR": str(self.root)}):
             self.assertEqual(FETCH.default_folder(), self.root.resolve())
-
-    def test_the_folder_follows_the_cache_of_the_user(self):
         with mock.patch.dict(os.environ, {"SHARED_TENSOR_DEPS_DIR": "", "XDG_CACHE_HOME": str(self.root)}):
             self.assertEqual(FETCH.default_folder().parent, self.root / "shared_tensor")
 

@@ -66,50 +66,35 @@ class Mutants(PlantedTree):
     def test_a_list_that_fits_passes_the_check(self):
         self.assert_accepted(self.mutants("--check"))
 
-    def test_an_old_text_that_is_gone_fails_the_check(self):
-        self.source.write_text("compiles\nlock\ncomment\n")
-        self.assert_rejected(self.mutants("--check"), "no_bound", "0 times")
-
-    def test_an_old_text_that_is_there_twice_fails_the_check(self):
-        self.source.write_text("compiles\nbound lock\ncomment comment\n")
-        self.assert_rejected(self.mutants("--check"), "harmless", "2 times")
-
-    def test_a_name_that_comes_twice_fails_the_check(self):
-        self.plant("tests/mutants/local.txt", "mutant broken\nfile src/net/a.cpp\n- bound\n")
-        self.assert_rejected(self.mutants("--check"), "broken: two mutants")
-
-    def test_a_new_text_that_changes_nothing_fails_the_check(self):
-        self.plant("tests/mutants/net.txt", "mutant same\nfile src/net/a.cpp\n- bound\n+ bound\n")
-        self.assert_rejected(self.mutants("--check"), "same: its new text is its old text")
-
-    def test_a_line_of_no_kind_is_named(self):
-        self.plant("tests/mutants/net.txt", "mutant one\nfiles src/net/a.cpp\n")
-        self.assert_rejected(self.mutants("--check"), "net.txt:2")
+    def test_what_does_not_fit_fails_the_check_by_name(self):
+        for path, text, *words in (
+                ("src/net/a.cpp", "compiles\nlock\ncomment\n", "no_bound", "0 times"),
+                ("src/net/a.cpp", "compiles\nbound lock\ncomment comment\n", "harmless", "2 times"),
+                ("tests/mutants/local.txt", "mutant broken\nfile src/net/a.cpp\n- bound\n", "broken: two mutants"),
+                ("tests/mutants/net.txt", "mutant same\nfile src/net/a.cpp\n- bound\n+ bound\n",
+                 "same: its new text is its old text"),
+                ("tests/mutants/net.txt", "mutant one\nfiles src/net/a.cpp\n", "net.txt:2")):
+            with self.subTest(words):
+                self.setUp()  # a fresh tree
+                self.plant(path, text)
+                self.assert_rejected(self.mutants("--check"), *words)
 
     def test_a_name_that_is_in_no_list_is_rejected(self):
         self.assert_rejected(self.mutants("--only", "nothing", "--check"), "no such mutant")
 
-    def test_each_mutant_has_its_outcome_and_the_tests_that_failed(self):
+    def test_each_mutant_has_its_outcome_and_the_summary_names_tests_that_alone_kill_one(self):
         self.commit()
-        self.assert_accepted(self.mutants())
+        before = self.source.read_text()
+        code, text = self.mutants()
+        self.assertEqual(code, 0, text)
         self.assertEqual(self.results(), {
             "(no defect)": ("tested", ["always_fails"]), "no_bound": ("killed", ["both_hold", "bound_holds"]),
             "other_order": ("killed", ["both_hold"]), "harmless": ("survived", []), "broken": ("does-not-build", [])})
-
-    def test_the_summary_counts_and_names_tests_that_alone_kill_a_mutant(self):
-        self.commit()
-        code, text = self.mutants()
-        self.assertEqual(code, 0, text)
         self.assertRegex(text, r"net +4 +2 +1 +1")
         self.assertIn("survived: harmless in src/net/a.cpp", text)
         self.assertIn('only "both_hold" kills other_order', text)
         self.assertNotIn("no_bound\n", text)
-
-    def test_your_files_are_not_touched(self):
-        self.commit()
-        before = self.source.read_text()
-        self.mutants("--only", "no_bound")
-        self.assertEqual(self.source.read_text(), before)
+        self.assertEqual(self.source.read_text(), before)  # your files are not touched, and the copy is whole again
         self.assertEqual((self.root / "build" / "mutants" / "tree" / "src" / "net" / "a.cpp").read_text(), before)
 
     def test_what_an_interrupted_run_has_left_is_taken_back(self):
@@ -119,17 +104,13 @@ class Mutants(PlantedTree):
         self.assert_accepted(self.mutants("--only", "other_order"))
         self.assertEqual(self.results()["other_order"], ("killed", ["both_hold"]))
 
-    def test_a_second_run_goes_on_where_the_first_stopped(self):
+    def test_a_second_run_goes_on_where_the_first_stopped_and_a_new_commit_begins_anew(self):
         self.commit()
         self.mutants("--only", "no_bound")
         code, text = self.mutants()
         self.assertEqual(code, 0, text)
         self.assertNotIn("[mutants] no_bound:", text)
         self.assertIn("[mutants] harmless:", text)
-
-    def test_a_new_commit_begins_anew(self):
-        self.commit()
-        self.mutants("--only", "no_bound")
         self.git("commit", "--allow-empty", "-m", "more")
         self.assertIn("[mutants] no_bound:", self.mutants("--only", "no_bound")[1])
 
