@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,7 +19,9 @@
 #include <thread>
 #include <vector>
 
+#include "base/log/standard_error.hpp"
 #include "base/system/unique_fd.hpp"
+#include "support/forked_child.hpp"
 
 using namespace shared_tensor;
 
@@ -256,6 +259,29 @@ TEST_CASE("a forked child writes lines of its own, though its parent's log is st
     text_until(read_end, "line 999\n");
 }
 #endif
+
+TEST_CASE("the last line names the call, is one line of a bounded size, whatever the client sent, and keeps handlers",
+          "[util][log]") {
+    const auto text = logged([] {
+        const std::string id = "x\ny\x1b[31m" + std::string(5'000, 'z');
+        const CurrentCall outer{"f", "uid:1", id, {}};
+        const InCall in_outer(outer);
+        {
+            const CurrentCall inner{"inner", "uid:2", {}, {}};
+            const InCall in_inner(inner);
+        }
+        write_last_line("why");
+    });
+    CHECK(text.find(": why in the function f, called by uid:1, request x y [31mzzz") != std::string::npos);
+    CHECK(text.find('\n') == text.size() - 1);
+    CHECK(text.size() <= 1'024);
+    CHECK(test::in_child([] {  // a sanitizer's handler, for example, stays
+        ::signal(SIGABRT, [](int) { ::_exit(0); });
+        write_last_line_of_signals([]() noexcept {});
+        ::abort();
+        return false;
+    }));
+}
 
 TEST_CASE("levels have names; an unknown one names the choices", "[util][log]") {
     CHECK(log::parse_level("trace") == log::Level::trace);

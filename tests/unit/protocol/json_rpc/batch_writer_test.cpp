@@ -115,18 +115,5 @@ TEST_CASE("BatchWriter: stops an answer that is being printed at the limit", "[j
     CHECK(answer[1]["result"] == "b");
 }
 
-TEST_CASE("BatchWriter: allows 25 MB by default", "[json_rpc]") {
-    LongText out;
-    BatchWriter writer(out);
-    writer.expect(1);
-    writer.expect(2);
-    writer.add(1, printed({1, Json(std::string(24'000'000, 'a'))}));
-    writer.add(2, printed({2, Json(std::string(2'000'000, 'b'))}));
-    writer.finish();
-    const auto text = out.take_whole();
-    CHECK(text.size() > 24'000'000);
-    CHECK(text.find("-32003") != std::string::npos);
-}
-
 }  // namespace
 }  // namespace shared_tensor::json_rpc
