@@ -44,8 +44,8 @@ void write_all(const std::filesystem::path& folder) {
     };
     write_texts(kSpecificationExamples);
     write_texts(kPeerDetails);
-    for (const auto& example : http_head_examples())
-        http.write(example.head);
+    for (const auto& example : http_examples())
+        http.write(example.request);
     for (const auto& stream : http_stream_examples())
         http.write(stream);
     for (const auto& example : kLocalChannelExamples)

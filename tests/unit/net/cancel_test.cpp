@@ -1,16 +1,14 @@
 // ClientRequest::stop ends one request, wherever it waits, and no other.
 
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <future>
 #include <stop_token>
 
-#include "net/client/client.hpp"
-#include "raw_client.hpp"
 #include "test_server.hpp"
 
 namespace shared_tensor::test {
@@ -66,14 +64,19 @@ TEST_CASE("a stop ends the wait for an answer and closes that connection", "[htt
     CHECK(client.stats().reused == 0);
 }
 
-TEST_CASE("a stop ends an answer that has begun, and a request that the server does not read", "[http]") {
-    const bool reads = GENERATE(false, true);
+TEST_CASE("a stop ends an answer that has begun, a request that is not read, and a handshake that is not answered",
+          "[http][tls]") {
+    enum class Waits { for_the_answer, to_send, for_tls };
+    const Waits waits = GENERATE(Waits::for_the_answer, Waits::to_send, Waits::for_tls);
     RawServer server;
-    net::Client client(options_for(server.port()));
+    auto options = options_for(server.port());
+    if (waits == Waits::for_tls) options = tls_files().client_options(server.port());
+    options.connect_timeout = std::chrono::hours(1);
+    net::Client client(options);
     std::stop_source stop;
-    auto failure = failing(client, request_with(stop, std::string(reads ? 1 : 64 << 20, 'x')));
+    auto failure = failing(client, request_with(stop, std::string(waits == Waits::to_send ? 64 << 20 : 1, 'x')));
     RawClient connection = server.accept();
-    if (reads) {
+    if (waits == Waits::for_the_answer) {
         RawServer::read_request(connection);
         connection.send("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nbegun");
     } else {
@@ -81,7 +84,9 @@ TEST_CASE("a stop ends an answer that has begun, and a request that the server d
     }
     stop.request_stop();
     REQUIRE(is_ready(failure));
-    CHECK(failure.get().kind == TransportError::Kind::cancelled);
+    const TransportError error = failure.get();
+    CHECK(error.kind == TransportError::Kind::cancelled);
+    if (waits == Waits::for_tls) CHECK_FALSE(error.sent);
 }
 
 TEST_CASE("a stop before a request sends nothing and connects to nobody", "[http]") {
@@ -122,58 +127,31 @@ TEST_CASE("a stop ends the wait for a place, and leaves the request that has it"
     CHECK(client.stats().opened == 1);
 }
 
-TEST_CASE("a stop ends a TLS handshake that the server does not answer", "[http]") {
-    RawServer server;
-    auto options = options_for(server.port());
-    options.endpoint = net::Endpoint::parse("https://127.0.0.1:" + std::to_string(server.port()));
-    options.endpoint.tls_client = net::TlsClient::load({});
-    options.connect_timeout = std::chrono::hours(1);
-    net::Client client(options);
-    std::stop_source stop;
-    auto failure = failing(client, request_with(stop));
-    RawClient connection = server.accept();
-    stop.request_stop();
-    REQUIRE(is_ready(failure));
-    const TransportError error = failure.get();
-    CHECK(error.kind == TransportError::Kind::cancelled);
-    CHECK_FALSE(error.sent);
-}
-
-/// A socket of a server that accepts nobody: what connects to it waits once its queue is full.
-struct FullServer {
+/// A server that accepts nobody: what connects to it waits once its queue is full.
+struct FullServer : RawServer {
     FullServer() {
-        REQUIRE(::listen(socket.get(), 0) == 0);
+        REQUIRE(::listen(fd(), 0) == 0);
         sockaddr_in address{};
         socklen_t size = sizeof address;
-        REQUIRE(::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
-        port = ntohs(address.sin_port);
-        for (int i = 0; i < 4; ++i)
-            waiting.push_back(connecting(address));
+        REQUIRE(::getsockname(fd(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+        for (UniqueFd& one : waiting) {
+            one.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+            ::connect(one.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+        }
     }
-    static UniqueFd connecting(const sockaddr_in& address) {
-        UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
-        return fd;
-    }
-    static UniqueFd bound() {
-        UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        REQUIRE(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-        return fd;
-    }
-
-    UniqueFd socket = bound();
-    std::vector<UniqueFd> waiting;
-    int port = 0;
+    std::array<UniqueFd, 4> waiting;
 };
 
-TEST_CASE("a stop or a shutdown ends a connection that is being made", "[http]") {
+TEST_CASE("a deadline, a stop or a shutdown ends a connection that is being made", "[http]") {
     const FullServer server;
-    auto options = options_for(server.port);
+    auto options = options_for(server.port());
     options.connect_timeout = std::chrono::hours(1);
     net::Client client(options);
+    ClientRequest in_time = request_with({});
+    in_time.deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(50);
+    auto late = failing(client, in_time);
+    REQUIRE(is_ready(late));
+    CHECK(late.get().kind == TransportError::Kind::timeout);
     std::stop_source stop;
     auto stopped = failing(client, request_with(stop));
     auto shut_down = failing(client, request_with({}));

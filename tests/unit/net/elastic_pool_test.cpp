@@ -33,6 +33,21 @@ Pool::MakeWorker worker(std::function<void()> act) {
     return [act] { return std::make_unique<Calls>(act); };
 }
 
+/// A pool whose work waits to be released.
+struct BusyPool {
+    explicit BusyPool(std::size_t most)
+        : pool("st-test", most, milliseconds(20), worker([this] {
+                   entered.set();
+                   release.wait();
+               })) {}
+    void submit(int count) {
+        for (int i = 0; i < count; ++i)
+            REQUIRE(pool.submit(some_work()));
+    }
+    Event entered, release;
+    Pool pool;
+};
+
 /// Mappings as large as the stack of a thread.
 int thread_stacks() {
     pthread_attr_t attributes;
@@ -50,113 +65,51 @@ int thread_stacks() {
     return found;
 }
 
-TEST_CASE("the pool grows while all threads are busy and shrinks when they idle", "[http]") {
-    Event entered, release;
-    Pool pool("st-test", 100, milliseconds(20), worker([&] {
-                  entered.set();
-                  release.wait();
-              }));
-    for (int i = 0; i < 10; ++i)
-        REQUIRE(pool.submit(some_work()));
-    CHECK(entered.wait(10));
-    CHECK(pool.threads() == 10);
-    release.set();
-    CHECK(eventually([&] { return pool.threads() == 0; }));
-    CHECK(pool.submit(some_work()));
-    CHECK(entered.wait(11));
-}
-
-TEST_CASE("threads that ended give their stacks back, without further work", "[http]") {
-    Event entered, release;
-    Pool pool("st-test", 100, milliseconds(20), worker([&] {
-                  entered.set();
-                  release.wait();
-              }));
+TEST_CASE("the pool grows while all threads are busy and shrinks when they idle, with their stacks", "[http]") {
+    BusyPool busy(100);
     const int before = thread_stacks();
-    for (int i = 0; i < 50; ++i)
-        REQUIRE(pool.submit(some_work()));
-    REQUIRE(entered.wait(50));
+    busy.submit(50);
+    REQUIRE(busy.entered.wait(50));
+    CHECK(busy.pool.threads() == 50);
     REQUIRE(thread_stacks() >= before + 40);
-    release.set();
+    busy.release.set();
+    CHECK(eventually([&] { return busy.pool.threads() == 0; }));
     CHECK(eventually([&] { return thread_stacks() <= before + 10; }));  // glibc keeps a few for the next threads
+    busy.submit(1);
+    CHECK(busy.entered.wait(51));
 }
 
-TEST_CASE("an idle thread is used before a new one is made", "[http]") {
-    Event done;
-    Pool pool("st-test", 100, std::chrono::seconds(60), worker([&] { done.set(); }));
-    for (std::size_t i = 1; i <= 50; ++i) {
-        pool.submit(some_work());
-        REQUIRE(done.wait(i));
-        std::this_thread::sleep_for(milliseconds(1));  // let the thread come back to its seat
-    }
-    CHECK(pool.threads() <= 5);
-}
+TEST_CASE("work beyond the most threads waits for one to become free, or is dropped by the end of the pool", "[http]") {
+    BusyPool busy(2);
+    busy.submit(6);
+    REQUIRE(busy.entered.wait(2));
+    CHECK(busy.pool.threads() == 2);
+    busy.release.set();
+    REQUIRE(busy.entered.wait(6));
 
-TEST_CASE("work beyond the most threads waits for one to become free", "[http]") {
-    Event entered, release;
-    Pool pool("st-test", 2, milliseconds(20), worker([&] {
-                  entered.set();
-                  release.wait();
-              }));
-    for (int i = 0; i < 6; ++i)
-        pool.submit(some_work());
-    CHECK(entered.wait(2));
-    CHECK(pool.threads() == 2);
-    release.set();
-    CHECK(entered.wait(6));
-}
-
-TEST_CASE("a stopped pool takes nothing and drops what waited", "[http]") {
-    Event entered, release;
-    Pool pool("st-test", 1, milliseconds(20), worker([&] {
-                  entered.set();
-                  release.wait();
-              }));
-    pool.submit(some_work());
+    BusyPool ends(1);
+    ends.submit(1);
     auto waiting = some_work();
-    pool.submit(waiting);
-    REQUIRE(entered.wait());
-    std::jthread stopper([&] { pool.stop(); });
+    ends.pool.submit(waiting);
+    REQUIRE(ends.entered.wait());
+    std::jthread stopper([&] { ends.pool.stop(); });
     CHECK(eventually([&] { return waiting.use_count() == 1; }));
-    release.set();
+    ends.release.set();
     stopper.join();
-    CHECK(entered.count() == 1);
-    CHECK_FALSE(pool.submit(some_work()));
-}
-
-TEST_CASE("a pool has its reserve of threads from the start, and keeps it", "[http]") {
-    Event done;
-    Pool pool("st-test", 8, milliseconds(1), worker([&] { done.set(); }));
-    pool.start(3);
-    CHECK(pool.threads() == 3);
-    for (std::size_t i = 1; i <= 20; ++i) {
-        pool.submit(some_work());
-        REQUIRE(done.wait(i));
-    }
-    CHECK(eventually([&] { return pool.threads() == 3; }));
+    CHECK(ends.entered.count() == 1);
+    CHECK_FALSE(ends.pool.submit(some_work()));
 }
 
 TEST_CASE("long work may hold threads as long as the reserve is left for short work", "[http]") {
-    Pool pool("st-test", 5, std::chrono::seconds(60), worker([] {}));
+    Event done;
+    Pool pool("st-test", 32, milliseconds(20), worker([&] { done.set(); }));
     pool.start(2);
-    for (int i = 0; i < 3; ++i)
-        CHECK(pool.hold());  // takes a further thread, to have two beside
-    CHECK(pool.threads() == 5);
-    CHECK_FALSE(pool.hold());
-    pool.release_hold();
-    CHECK(pool.hold());
-    for (int i = 0; i < 3; ++i)
-        pool.release_hold();
-}
-
-TEST_CASE("long work that comes at once takes as many threads as it needs", "[http]") {
-    Pool pool("st-test", 40, std::chrono::seconds(60), worker([] {}));
-    pool.start(2);
+    CHECK(pool.threads() == 2);
     std::atomic<int> rejected{0};
     {
         std::barrier together(30);
         std::vector<std::jthread> works;
-        for (int i = 0; i < 30; ++i) {
+        for (int i = 0; i < 30; ++i) {  // at once, and each takes a further thread
             works.emplace_back([&] {
                 together.arrive_and_wait();
                 rejected += pool.hold() ? 0 : 1;
@@ -165,35 +118,15 @@ TEST_CASE("long work that comes at once takes as many threads as it needs", "[ht
     }
     CHECK(rejected == 0);
     CHECK(pool.threads() == 32);
+    CHECK_FALSE(pool.hold());
+    pool.release_hold();
+    CHECK(pool.hold());
+    pool.submit(some_work());
+    CHECK(done.wait());
     for (int i = 0; i < 30; ++i)
         pool.release_hold();
-}
-
-TEST_CASE("short work is done while long work holds all threads that it may", "[http]") {
-    Event entered, release, done;
-    std::atomic<int> rejected{0};
-    std::unique_ptr<Pool> pool;
-    std::atomic<bool> is_long{true};
-    pool = std::make_unique<Pool>("st-test", 6, std::chrono::seconds(60), worker([&] {
-                                      if (!is_long.load()) return done.set();
-                                      if (!pool->hold()) {
-                                          ++rejected;
-                                          return entered.set();
-                                      }
-                                      entered.set();
-                                      release.wait();
-                                      pool->release_hold();
-                                  }));
-    pool->start(2);
-    for (int i = 0; i < 50; ++i)
-        REQUIRE(pool->submit(some_work()));
-    REQUIRE(entered.wait(50));
-    CHECK(rejected == 46);
-    is_long = false;
-    pool->submit(some_work());
-    CHECK(done.wait());
-    release.set();
-    pool->stop();
+    pool.submit(some_work());
+    CHECK(eventually([&] { return pool.threads() == 2; }));  // the reserve stays
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <sys/time.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -17,13 +18,24 @@ namespace shared_tensor::test {
 
 namespace {
 
-void be_patient(int fd) {
-    const timeval limit{30, 0};
-    ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    const int on = 1;
-    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+UniqueFd new_socket(int family) {
+    return UniqueFd(SHARED_TENSOR_CHECK_ERRNO(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket"));
 }
+
+struct Address {
+    Address(const std::string& ip, int port) {
+        const bool v6 = ip.find(':') != std::string::npos;
+        auto& four = reinterpret_cast<sockaddr_in&>(storage);
+        auto& six = reinterpret_cast<sockaddr_in6&>(storage);
+        storage.ss_family = v6 ? AF_INET6 : AF_INET;
+        four.sin_port = htons(static_cast<std::uint16_t>(port));  // at the same place as sin6_port
+        ::inet_pton(storage.ss_family, ip.c_str(), v6 ? static_cast<void*>(&six.sin6_addr) : &four.sin_addr);
+        size = v6 ? sizeof six : sizeof four;
+    }
+    const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+    sockaddr_storage storage{};
+    socklen_t size = 0;
+};
 
 std::size_t content_length(const std::string& head) {
     const std::size_t at = head.find("Content-Length: ");
@@ -32,28 +44,23 @@ std::size_t content_length(const std::string& head) {
 
 }  // namespace
 
-RawClient::RawClient(int port, const std::string& ip) {
-    const bool v6 = ip.find(':') != std::string::npos;
-    fd_.reset(SHARED_TENSOR_CHECK_ERRNO(::socket(v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket"));
-    be_patient(fd());
-    sockaddr_in6 six{};
-    six.sin6_family = AF_INET6;
-    six.sin6_port = htons(static_cast<std::uint16_t>(port));
-    sockaddr_in four{};
-    four.sin_family = AF_INET;
-    four.sin_port = six.sin6_port;
-    if (v6) {
-        ::inet_pton(AF_INET6, ip.c_str(), &six.sin6_addr);
-    } else {
-        ::inet_pton(AF_INET, ip.c_str(), &four.sin_addr);
-    }
-    const auto* address = v6 ? reinterpret_cast<const sockaddr*>(&six) : reinterpret_cast<const sockaddr*>(&four);
-    SHARED_TENSOR_CHECK_ERRNO(::connect(fd(), address, v6 ? sizeof six : sizeof four), "connect");
+RawClient::RawClient(UniqueFd fd) : fd_(std::move(fd)) {
+    const timeval limit{30, 0};
+    ::setsockopt(this->fd(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    ::setsockopt(this->fd(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    const int on = 1;
+    ::setsockopt(this->fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-RawClient::RawClient(const std::string& unix_socket) {
-    fd_.reset(SHARED_TENSOR_CHECK_ERRNO(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket"));
-    be_patient(fd());
+RawClient::RawClient(int port, const std::string& ip, int receive_buffer, const std::string& from)
+    : RawClient(new_socket(Address(ip, port).storage.ss_family)) {
+    const Address address(ip, port), source(from.empty() ? ip : from, 0);
+    if (receive_buffer > 0) ::setsockopt(fd(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
+    if (!from.empty()) SHARED_TENSOR_CHECK_ERRNO(::bind(fd(), source.get(), source.size), "bind");
+    SHARED_TENSOR_CHECK_ERRNO(::connect(fd(), address.get(), address.size), "connect");
+}
+
+RawClient::RawClient(const std::string& unix_socket) : RawClient(new_socket(AF_UNIX)) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     std::strncpy(address.sun_path, unix_socket.c_str(), sizeof address.sun_path - 1);
@@ -67,6 +74,13 @@ bool RawClient::send(std::string_view bytes) {
         bytes.remove_prefix(static_cast<std::size_t>(sent));
     }
     return true;
+}
+
+bool RawClient::send_each(const std::vector<std::string>& texts) {
+    std::string all;
+    for (const std::string& text : texts)
+        all += text;
+    return send(all);
 }
 
 bool RawClient::fill() {
@@ -132,34 +146,34 @@ std::string get(std::string_view path, std::string_view more_headers) {
     return text.append(path).append(" HTTP/1.1\r\nHost: here\r\n").append(more_headers).append("\r\n");
 }
 
-RawServer::RawServer() {
-    fd_.reset(SHARED_TENSOR_CHECK_ERRNO(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket"));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    SHARED_TENSOR_CHECK_ERRNO(::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), "bind");
+std::string chunked(std::string_view body, std::size_t piece, std::string_view more_headers) {
+    std::string text = "POST /p HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n";
+    text.append(more_headers).append("\r\n");
+    char size[20];
+    for (; !body.empty(); body.remove_prefix(std::min(piece, body.size()))) {
+        const std::string_view part = body.substr(0, piece);
+        std::snprintf(size, sizeof size, "%zx\r\n", part.size());
+        text.append(size).append(part).append("\r\n");
+    }
+    return text.append("0\r\n\r\n");
+}
+
+RawServer::RawServer() : fd_(new_socket(AF_INET)) {
+    Address address("127.0.0.1", 0);
+    SHARED_TENSOR_CHECK_ERRNO(::bind(fd_.get(), address.get(), address.size), "bind");
     SHARED_TENSOR_CHECK_ERRNO(::listen(fd_.get(), 16), "listen");
-    socklen_t size = sizeof address;
-    ::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address), &size);
-    port_ = ntohs(address.sin_port);
+    ::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address.storage), &address.size);
+    port_ = ntohs(reinterpret_cast<const sockaddr_in&>(address.storage).sin_port);
 }
 
 RawClient RawServer::accept() {
-    UniqueFd fd(SHARED_TENSOR_CHECK_ERRNO(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC), "accept"));
-    be_patient(fd.get());
-    return RawClient(std::move(fd));
+    return RawClient(
+        UniqueFd(SHARED_TENSOR_CHECK_ERRNO(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC), "accept")));
 }
 
 std::string RawServer::read_request(RawClient& connection) {
-    std::string request;
-    std::array<char, 4096> buffer;
-    while (true) {
-        const std::size_t end = request.find("\r\n\r\n");
-        if (end != std::string::npos && request.size() >= end + 4 + content_length(request)) return request;
-        const ssize_t got = ::recv(connection.fd(), buffer.data(), buffer.size(), 0);
-        if (got <= 0) return request;
-        request.append(buffer.data(), static_cast<std::size_t>(got));
-    }
+    const RawAnswer request = connection.read_answer();
+    return request.head + request.body;
 }
 
 }  // namespace shared_tensor::test

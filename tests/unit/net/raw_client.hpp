@@ -22,9 +22,11 @@ struct RawAnswer {
 /// half a minute with what there is.
 class RawClient {
 public:
-    explicit RawClient(int port, const std::string& ip = "127.0.0.1");
+    /// `receive_buffer`: of a system that takes few bytes at once; 0: its default. `from`: an address of loopback.
+    explicit RawClient(int port, const std::string& ip = "127.0.0.1", int receive_buffer = 0,
+                       const std::string& from = "");
     explicit RawClient(const std::string& unix_socket);
-    explicit RawClient(UniqueFd fd) : fd_(std::move(fd)) {}
+    explicit RawClient(UniqueFd fd);
     RawClient(RawClient&&) = default;
     RawClient& operator=(RawClient&&) = default;
     virtual ~RawClient() = default;
@@ -32,6 +34,8 @@ public:
     int fd() const { return fd_.get(); }
     /// False when the server does not take it.
     virtual bool send(std::string_view bytes);
+    /// In one packet, but under TLS in a record for each.
+    virtual bool send_each(const std::vector<std::string>& texts);
     /// One answer; interim ones (1xx) are answers too.
     RawAnswer read_answer(bool to_head = false);
     /// Fewer when the server closes, or sends no more.
@@ -42,8 +46,8 @@ public:
     bool is_closed();
     void half_close();
     /// Closes so that the server sees a reset.
-    void reset();
-    void close() { fd_.reset(); }
+    virtual void reset();
+    virtual void close() { fd_.reset(); }
 
 protected:
     /// Reads some bytes behind `input_`; false at the end.
@@ -53,6 +57,8 @@ protected:
 private:
     UniqueFd fd_;
 };
+
+inline RawClient client_from(const std::string& ip, int port) { return RawClient(port, "127.0.0.1", 0, ip); }
 
 /// Sends byte after byte, with pauses, until it is destroyed or the server takes no more.
 inline std::jthread trickle(RawClient& client) {
@@ -65,11 +71,14 @@ inline std::jthread trickle(RawClient& client) {
 /// "POST /path" with a body and the headers it needs.
 std::string post(std::string_view path, std::string_view body, std::string_view more_headers = "");
 std::string get(std::string_view path, std::string_view more_headers = "");
+/// The same in chunks of `piece` bytes.
+std::string chunked(std::string_view body, std::size_t piece, std::string_view more_headers = "");
 
 /// A listening socket on loopback whose connections a test answers by hand.
 class RawServer {
 public:
     RawServer();
+    int fd() const { return fd_.get(); }
     int port() const { return port_; }
     RawClient accept();
     /// Reads a request up to and with its body of Content-Length; what came.

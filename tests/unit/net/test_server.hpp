@@ -12,6 +12,7 @@
 #include "net/client/client.hpp"
 #include "net/server/server.hpp"
 #include "support/event.hpp"
+#include "tls_peer.hpp"
 
 namespace shared_tensor::test {
 
@@ -73,17 +74,58 @@ struct EchoServer : TestServer {
     explicit EchoServer(net::ServerOptions options = {}) : TestServer(std::move(options)) { start(); }
 };
 
+inline net::ClientOptions options_for(int port) {
+    net::ClientOptions options;
+    options.endpoint = net::Endpoint::parse("http://127.0.0.1:" + std::to_string(port));
+    return options;
+}
+
+/// How clients reach a server.
+enum class Over { tcp, tls, unix_socket };
+
+/// The running server, reached in one way, and what its clients need to know.
+struct EitherServer : TestServer {
+    explicit EitherServer(Over over, net::ServerOptions options = {})
+        : TestServer(with(over, std::move(options))), over_(over) {
+        handler.plan.max_bytes = std::size_t{1} << 30;
+        start();
+    }
+    net::ClientOptions options_of_client() const {
+        if (over_ == Over::tls) return tls_files().client_options(port());
+        net::ClientOptions options = options_for(over_ == Over::tcp ? port() : 1);
+        if (over_ == Over::unix_socket) options.endpoint = net::Endpoint::parse("unix:" + unix_socket());
+        return options;
+    }
+    /// A raw client after its handshake. `receive_buffer` as in RawClient.
+    std::unique_ptr<RawClient> raw_client(int receive_buffer = 0) const {
+        if (over_ == Over::unix_socket) return std::make_unique<RawClient>(unix_socket());
+        RawClient client(port(), "127.0.0.1", receive_buffer);
+        if (over_ == Over::tls) return std::make_unique<SafeClient>(std::move(client));
+        return std::make_unique<RawClient>(std::move(client));
+    }
+
+private:
+    static std::string unix_socket() { return tls_files().file("socket"); }
+    static net::ServerOptions with(Over over, net::ServerOptions options) {
+        if (over == Over::tls) options.tls = tls_files().tls();
+        if (over == Over::unix_socket) {
+            options.host.clear();
+            options.unix_socket = unix_socket();
+        }
+        return options;
+    }
+    const Over over_;
+};
+
+struct SafeServer : EitherServer {
+    explicit SafeServer(net::ServerOptions options = {}) : EitherServer(Over::tls, std::move(options)) {}
+};
+
 /// No limit can be the one that a test did not mean.
 inline net::ServerOptions patient_options() {
     net::ServerOptions options;
     options.header_timeout = options.body_timeout = options.idle_timeout = options.write_timeout =
         std::chrono::milliseconds(600'000);
-    return options;
-}
-
-inline net::ClientOptions options_for(int port) {
-    net::ClientOptions options;
-    options.endpoint = net::Endpoint::parse("http://127.0.0.1:" + std::to_string(port));
     return options;
 }
 

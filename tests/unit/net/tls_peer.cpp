@@ -1,17 +1,53 @@
 #include "tls_peer.hpp"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 
 #include <array>
+#include <cerrno>
 #include <stdexcept>
-#include <utility>
-
-#include "base/bytes/check.hpp"
 
 namespace shared_tensor::test {
+
+namespace {
+
+Certificate::Options authority_called(const std::string& name) {
+    Certificate::Options requested;
+    requested.name = name;
+    requested.alternatives.clear();
+    requested.is_authority = true;
+    return requested;
+}
+
+}  // namespace
+
+TlsFiles::TlsFiles() : authority_(authority_called("our authority")), other_(authority_called("another authority")) {
+    authority_.write_certificate(ca());
+    other_.write_certificate(other_ca());
+    issue("server");
+}
+
+std::shared_ptr<const net::TlsClient> TlsFiles::client(const std::string& name) const {
+    if (name.empty()) return net::TlsClient::load({.authorities = ca()});
+    return net::TlsClient::load({file(name + ".pem"), file(name + ".key"), ca()});
+}
+
+net::Endpoint TlsFiles::endpoint(int port, const std::string& host) const {
+    auto endpoint = net::Endpoint::parse("https://" + host + ":" + std::to_string(port));
+    endpoint.tls_client = client();
+    return endpoint;
+}
+
+void TlsFiles::write_both(const std::string& name, const Certificate::Options& requested,
+                          const Certificate* issuer) const {
+    const Certificate made(requested, issuer);
+    made.write_certificate(file(name + ".pem"));
+    made.write_key(file(name + ".key"));
+}
+
+const TlsFiles& tls_files() {
+    static const TlsFiles files;
+    return files;
+}
 
 RawTls::RawTls(RawClient socket, Context context)
     : socket_(std::move(socket)), context_(std::move(context)), ssl_(SSL_new(context_.get())) {
@@ -69,13 +105,6 @@ std::string RawTls::seal(std::string_view text) {
     return to_send();
 }
 
-std::string RawTls::seal_each(const std::vector<std::string>& texts) {
-    std::string all;
-    for (const std::string& text : texts)
-        all += seal(text);
-    return all;
-}
-
 std::string RawTls::read_some(std::size_t most) {
     std::string text(most, '\0');
     while (true) {
@@ -90,32 +119,20 @@ std::string RawTls::read_some(std::size_t most) {
     }
 }
 
-std::string RawTls::read_to_end() {
-    std::string all;
-    while (true) {
-        const std::string some = read_some();
-        if (some.empty()) return all;
-        all += some;
-    }
-}
-
-std::string RawTls::read_through(std::string_view end) {
-    std::string all;
-    while (all.find(end) == std::string::npos) {
-        const std::string some = read_some();
-        if (some.empty()) return {};
-        all += some;
-    }
-    return all;
-}
-
 void RawTls::send_close_notify() {
     SSL_shutdown(ssl_.get());
     socket_.send(to_send());
 }
 
-SafeClient::SafeClient(RawClient socket) : RawClient(UniqueFd()), tls_(std::move(socket)) {
+SafeClient::SafeClient(RawTls tls) : RawClient(UniqueFd()), tls_(std::move(tls)) {
     if (!tls_.shake_hands()) throw std::runtime_error("no TLS");
+}
+
+bool SafeClient::send_each(const std::vector<std::string>& texts) {
+    std::string all;
+    for (const std::string& text : texts)
+        all += tls_.seal(text);
+    return tls_.socket().send(all);
 }
 
 /// An end that was not announced is the end of nothing.
@@ -124,28 +141,6 @@ bool SafeClient::fill() {
     input_ += some;
     if (some.empty() && !tls_.ended_well()) errno = EAGAIN;
     return !some.empty();
-}
-
-std::unique_ptr<RawClient> EitherServer::raw_client() const {
-    if (has_tls_) return std::make_unique<SafeClient>(RawClient(server.port()));
-    return std::make_unique<RawClient>(server.port());
-}
-
-RawClient narrow_client(int port, int receive_buffer, const std::string& ip) {
-    UniqueFd fd(SHARED_TENSOR_CHECK_ERRNO(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket"));
-    const timeval limit{30, 0};
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    if (receive_buffer > 0) ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    ::inet_pton(AF_INET, ip.c_str(), &address.sin_addr);
-    const auto* place = reinterpret_cast<const sockaddr*>(&address);
-    SHARED_TENSOR_CHECK_ERRNO(::bind(fd.get(), place, sizeof address), "bind");
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(static_cast<std::uint16_t>(port));
-    SHARED_TENSOR_CHECK_ERRNO(::connect(fd.get(), place, sizeof address), "connect");
-    return RawClient(std::move(fd));
 }
 
 }  // namespace shared_tensor::test

@@ -1,12 +1,16 @@
-#include <catch2/catch_test_macros.hpp>
+// Peers that break the protocol, break off, ask too much, or do nothing.
 
-#include "net/web_socket/web_socket.hpp"
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+
 #include "web_socket_peer.hpp"
 
 namespace shared_tensor::test {
 namespace {
 
 using net::CloseCode;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
 
 struct Rejected {
     std::string name;
@@ -14,167 +18,329 @@ struct Rejected {
     int code;
 };
 
-/// Behind each of these comes a message that must never be seen.
-const std::string kSmuggled = RawFrame{kText, "smuggled"}.bytes();
-
-std::vector<Rejected> wrong_frames() {
-    const std::string start = RawFrame{kText, "start", false}.bytes();
-    std::vector<Rejected> cases = {
-        {"unmasked", RawFrame{kText, "plain", true, false}.bytes(), 1002},
-        {"unmasked and empty", RawFrame{kText, "", true, false}.bytes(), 1002},
-        {"unmasked ping", RawFrame{kPing, "", true, false}.bytes(), 1002},
-        {"first reserved bit", RawFrame{kText, "x", true, true, 4}.bytes(), 1002},
-        {"second reserved bit", RawFrame{kText, "x", true, true, 2}.bytes(), 1002},
-        {"third reserved bit of a ping", RawFrame{kPing, "x", true, true, 1}.bytes(), 1002},
-        {"unknown opcode", RawFrame{3, "x"}.bytes(), 1002},
-        {"unknown control opcode", RawFrame{11, "x"}.bytes(), 1002},
-        {"fragmented ping", RawFrame{kPing, "x", false}.bytes(), 1002},
-        {"ping of 126 bytes", RawFrame{kPing, std::string(126, 'x')}.bytes(), 1002},
-        {"negative length", raw_head(0x82, ~std::uint64_t{0}), 1002},
-        {"continuation of nothing", RawFrame{kContinuation, "x"}.bytes(), 1002},
-        {"fragmented continuation of nothing", RawFrame{kContinuation, "x", false}.bytes(), 1002},
-        {"continuation after the end",
-         start + RawFrame{kContinuation, ""}.bytes() + RawFrame{kContinuation, ""}.bytes(), 1002},
-        {"message in a message", start + RawFrame{kText, "other"}.bytes(), 1002},
-        {"message of another kind in a message", start + RawFrame{kBinary, "other", false}.bytes(), 1002},
-        {"close frame of one byte", RawFrame{kClose, "\x03"}.bytes(), 1002},
+/// `masked`: as the peer's frames have to be.
+std::vector<Rejected> wrong_frames(bool masked) {
+    const auto frame = [&](int opcode, std::string payload, bool last = true, int reserved = 0) {
+        return RawFrame{opcode, std::move(payload), last, masked, reserved}.bytes();
     };
-    for (const int code : {0, 999, 1004, 1005, 1006, 1015, 1016, 2999, 5000, 65535})
-        cases.push_back({"close with " + std::to_string(code), raw_close(code), 1002});
+    const std::string start = frame(kText, "start", false);
+    std::vector<Rejected> cases = {
+        {"a mask that must not be, or that is missing", RawFrame{kText, "x", true, !masked}.bytes(), 1002},
+        {"the same of an empty frame", RawFrame{kText, "", true, !masked}.bytes(), 1002},
+        {"the same of a ping", RawFrame{kPing, "", true, !masked}.bytes(), 1002},
+        {"the same before the payload came", raw_head(0x82, 1000, !masked), 1002},
+        {"first reserved bit", frame(kText, "x", true, 4), 1002},
+        {"second reserved bit", frame(kText, "x", true, 2), 1002},
+        {"third reserved bit of a ping", frame(kPing, "x", true, 1), 1002},
+        {"fragmented ping", frame(kPing, "x", false), 1002},
+        {"fragmented close", frame(kClose, "", false), 1002},
+        {"ping of 126 bytes", frame(kPing, std::string(126, 'x')), 1002},
+        {"pong of 65536 bytes", frame(kPong, std::string(65536, 'x')), 1002},
+        {"close of 126 bytes", frame(kClose, std::string(126, 'x')), 1002},
+        {"ping that is too long, before its length came", masked ? "\x89\xfe" : "\x89\x7e", 1002},
+        {"negative length", raw_head(0x82, std::uint64_t{1} << 63, masked), 1002},
+        {"length of all ones", raw_head(0x82, ~std::uint64_t{0}, masked), 1002},
+        {"length of 1 in two bytes", raw_head(0x82, 1, masked, 2) + "x", 1002},
+        {"length of 125 in two bytes", raw_head(0x82, 125, masked, 2), 1002},
+        {"length of 126 in eight bytes", raw_head(0x82, 126, masked, 8), 1002},
+        {"length of 65535 in eight bytes", raw_head(0x82, 65535, masked, 8), 1002},
+        {"continuation of nothing", frame(kContinuation, "x"), 1002},
+        {"fragmented continuation of nothing", frame(kContinuation, "x", false), 1002},
+        {"continuation after the end", start + frame(kContinuation, "") + frame(kContinuation, ""), 1002},
+        {"message in a message", start + frame(kText, "other"), 1002},
+        {"message of another kind in a message", start + frame(kBinary, "other", false), 1002},
+        {"close frame of one byte", frame(kClose, "\x03"), 1002},
+        {"text that is too large", frame(kText, std::string(101, 'x')), 1009},
+        {"binary that is too large", frame(kBinary, std::string(1001, 'x')), 1009},
+        {"fragments that are too large",
+         frame(kText, std::string(60, 'x'), false) + frame(kContinuation, std::string(41, 'x'), false), 1009},
+        {"only said to be too large", raw_head(0x81, 0x7fff'ffff'ffff'ffff, masked), 1009},
+        {"the same behind a fragment", start + raw_head(0x80, 0x7fff'ffff'ffff'ffff, masked), 1009},
+    };
+    for (const int opcode : {3, 4, 5, 6, 7, 11, 12, 13, 14, 15})
+        cases.push_back({"unknown opcode", frame(opcode, "x"), 1002});
+    for (const int code : {0, 1, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65535})
+        cases.push_back({"close with " + std::to_string(code), frame(kClose, raw_close(code).payload), 1002});
     return cases;
 }
 
-void check_rejection(WebSocketServer& server, const Rejected& rejected) {
-    INFO(rejected.name);
-    RawWebSocket client(server.port());
-    client.send(rejected.bytes + kSmuggled);
-    const auto close = client.read_message();  // what is whole before the fault may be echoed
-    CHECK((close.code() != 0 ? close.code() : client.read_close_code()) == rejected.code);
-    CHECK(client.is_closed());
-}
-
-TEST_CASE("what breaks the protocol is told so and ends the connection", "[http]") {
-    for (const auto& rejected : wrong_frames()) {
-        WebSocketServer server;
+TEST_CASE("what breaks the protocol or a limit is told so, and what comes behind it is not seen", "[http]") {
+    const bool is_server = GENERATE(true, false);
+    net::WebSocketLimits limits;
+    limits.max_text_bytes = 100;
+    limits.max_binary_bytes = 1000;
+    for (const auto& [name, bytes, code] : wrong_frames(is_server)) {
+        INFO(name);
         std::atomic<int> smuggled{0};
-        server.on_message = [&](net::WebSocket&, const net::WebSocketMessage& message) {
+        Duo duo({is_server, false}, limits, [&](net::WebSocket&, const net::WebSocketMessage& message) {
             if (message.text() == "smuggled") ++smuggled;
-        };
-        check_rejection(server, rejected);
-        CHECK(server.end().code == CloseCode::protocol_error);
+        });
+        duo.peer().send(bytes + duo.bytes_of({kText, "smuggled"}));
+        CHECK(duo.read_close_code() == code);
+        CHECK(duo.is_over());
+        CHECK(duo.end().code == static_cast<CloseCode>(code));
         CHECK(smuggled == 0);
     }
 }
 
-TEST_CASE("a fault in a frame is told before its payload came", "[http]") {
-    WebSocketServer server;
-    RawWebSocket client(server.port());
-    client.send(raw_head(0x82, 1000, false));
-    CHECK(client.read_close_code() == 1002);
-}
-
-net::WebSocketLimits small_limits() {
+TEST_CASE("a message as large as its kind may be is received", "[http]") {
     net::WebSocketLimits limits;
     limits.max_text_bytes = 100;
     limits.max_binary_bytes = 1000;
-    return limits;
-}
-
-TEST_CASE("a message larger than its kind may be is rejected with 1009", "[http]") {
-    const std::string first = RawFrame{kText, std::string(60, 'x'), false}.bytes();
-    const std::vector<Rejected> cases = {
-        {"text in one frame", RawFrame{kText, std::string(101, 'x')}.bytes(), 1009},
-        {"binary in one frame", RawFrame{kBinary, std::string(1001, 'x')}.bytes(), 1009},
-        {"text in fragments", first + RawFrame{kContinuation, std::string(41, 'x'), false}.bytes(), 1009},
-        {"only said to be", raw_head(0x81, 0x7fff'ffff'ffff'ffff), 1009},
-        {"only said to be, behind a fragment", first + raw_head(0x80, 0x7fff'ffff'ffff'ffff), 1009},
-    };
-    for (const auto& rejected : cases) {
-        WebSocketServer server(small_limits());
-        check_rejection(server, rejected);
-        CHECK(server.end().code == CloseCode::too_big);
-        CHECK(server.messages() == 0);
-    }
-}
-
-TEST_CASE("a message as large as its kind may be is received", "[http]") {
-    WebSocketServer server(small_limits());
-    RawWebSocket client(server.port());
-    client.send_frame({kText, std::string(100, 'x')});
-    CHECK(client.read_message().payload.size() == 100);
-    client.send_frame({kBinary, std::string(1000, 'x')});
-    CHECK(client.read_message().payload.size() == 1000);
-    client.send_frame({kText, std::string(60, 'x'), false});
-    client.send_frame({kContinuation, std::string(40, 'x')});
-    CHECK(client.read_message().payload.size() == 100);
+    Duo duo(any_of_ours(), limits);
+    duo.send({kText, std::string(100, 'x')});
+    CHECK(duo.read_message().payload.size() == 100);
+    duo.send({kBinary, std::string(1000, 'x')});
+    CHECK(duo.read_message().payload.size() == 1000);
+    duo.send({kText, std::string(60, 'x'), false});
+    duo.send({kContinuation, std::string(40, 'x')});
+    CHECK(duo.read_message().payload.size() == 100);
 }
 
 TEST_CASE("a peer that goes without a close frame ends the WebSocket as abnormal", "[http]") {
-    const std::vector<std::string> before = {
-        "",
-        RawFrame{kText, "whole"}.bytes(),
-        RawFrame{kText, "fragment", false}.bytes(),
-        RawFrame{kText, "cut in its payload"}.bytes().substr(0, 10),
-        RawFrame{kText, "cut in its head"}.bytes().substr(0, 3),
-        RawFrame{kBinary, random_bytes(100'000)}.bytes().substr(0, 70'000),
+    enum class How { closes, resets, closes_its_side };
+    const Ours ours = any_of_ours();
+    const How how = GENERATE(How::closes, How::resets, How::closes_its_side);
+    if (how == How::closes_its_side && ours.has_tls) return;  // TLS has no half of a connection
+    const std::vector<std::pair<RawFrame, std::size_t>> sent = {
+        {{kText, ""}, 0},
+        {{kText, "whole"}, 100},
+        {{kText, "fragment", false}, 100},
+        {{kText, "cut in its payload"}, 10},
+        {{kText, "cut in its head"}, 1},
+        {{kBinary, random_bytes(100'000)}, 70'000},
     };
-    for (const bool reset : {false, true}) {
-        for (const auto& bytes : before) {
-            WebSocketServer server;
-            RawWebSocket client(server.port());
-            client.send(bytes);
-            server.socket();
-            reset ? client.reset() : client.close();
-            CHECK(server.end().code == CloseCode::abnormal);
-            CHECK(eventually([&] { return server.server().stats().connections == 0; }));
-        }
+    for (const auto& [frame, bytes] : sent) {
+        Duo duo(ours);
+        duo.peer().send(duo.bytes_of(frame).substr(0, bytes));
+        duo.socket();
+        if (how == How::closes) duo.peer().close();
+        if (how == How::resets) duo.peer().reset();
+        if (how == How::closes_its_side) duo.peer().half_close();
+        CHECK(duo.end().code == CloseCode::abnormal);
     }
 }
 
-TEST_CASE("a peer that closes only its sending side has ended the WebSocket", "[http]") {
-    WebSocketServer server;
-    RawWebSocket client(server.port());
-    client.half_close();
-    CHECK(server.end().code == CloseCode::abnormal);
-    CHECK(client.is_closed());
-}
-
-TEST_CASE("a handler that throws ends its own WebSocket only", "[http]") {
+TEST_CASE("a handler that throws ends its own WebSocket, and no other", "[http]") {
     const QuietLog quiet;
-    WebSocketServer server;
-    server.on_message = [](net::WebSocket& socket, const net::WebSocketMessage& message) {
+    WebSocketServer server({}, {}, Over::tcp, [](net::WebSocket& socket, const net::WebSocketMessage& message) {
         if (message.text() == "throw") throw std::runtime_error("thrown by the test's handler");
         socket.send(message.binary, {part_of(std::string(message.text()))});
-    };
-    RawWebSocket other(server.port());
-    {
-        RawWebSocket client(server.port());
-        client.send_frame({kText, "throw"});
-        CHECK(eventually([&] { return server.messages() == 1; }));
-    }
-    CHECK(eventually([&] { return server.server().stats().connections == 1; }));
-    other.send_frame({kText, "fine"});
-    CHECK(other.read_message().payload == "fine");
-}
-
-TEST_CASE("a peer whose handler threw sees its connection end", "[http]") {
-    const QuietLog quiet;
-    WebSocketServer server;
-    server.on_message = [](net::WebSocket&, const net::WebSocketMessage&) { throw std::runtime_error("thrown"); };
+    });
     RawWebSocket client(server.port());
     const auto kept = server.socket();
+    RawWebSocket other(server.port());
     client.send_frame({kText, "throw"});
     CHECK(client.is_closed());
+    CHECK(eventually([&] { return server.server().stats().connections == 1; }));
+    CHECK_FALSE(kept->send(false, {part_of("late")}));
+    other.send_frame({kText, "fine"});
+    CHECK(read_raw_message(other).payload == "fine");
 }
 
-TEST_CASE("a WebSocket whose handler threw sends no more", "[http]") {
-    const QuietLog quiet;
-    WebSocketServer server;
-    server.on_message = [](net::WebSocket&, const net::WebSocketMessage&) { throw std::runtime_error("thrown"); };
+// Memory.
+
+TEST_CASE("messages count against the budget of all and their client's until they are given up", "[http]") {
+    const bool has_client_budget = GENERATE(false, true);
+    const auto budget = std::make_shared<Budget>(has_client_budget ? 10'000 : 1 << 30);
+    net::ServerOptions options;
+    if (!has_client_budget) options.max_bytes_in_flight = 10'000;
+    Guarded<std::vector<std::shared_ptr<PooledBuffer>>> kept;
+    WebSocketServer server({}, options, Over::tcp, [&](net::WebSocket& socket, net::WebSocketMessage message) {
+        if (!message.binary) return void(socket.send(false, {part_of("let go")}));
+        kept.with([&](auto& all) { all.push_back(std::move(message.bytes)); });
+        socket.send(true, {part_of("kept")});
+    });
+    server.handler().on_upgrade = [budget, upgrade = server.handler().on_upgrade](const net::RequestHead& head) {
+        auto plan = upgrade(head);
+        plan->client_budget = budget;
+        return plan;
+    };
     RawWebSocket client(server.port());
-    const auto socket = server.socket();
-    client.send_frame({kText, "throw"});
-    CHECK(eventually([&] { return !socket->send(false, {part_of("late")}); }));
+    for (int i = 0; i < 10; ++i) {
+        client.send_frame({kText, std::string(9'000, 'x')});
+        REQUIRE(read_raw_message(client).payload == "let go");
+    }
+    client.send_frame({kBinary, std::string(9'000, 'x')});
+    REQUIRE(read_raw_message(client).payload == "kept");
+    CHECK(budget->used() == 9'000);
+    const std::vector<std::string> too_much = {
+        RawFrame{kBinary, std::string(2'000, 'x')}.bytes(),
+        RawFrame{kText, std::string(600, 'x'), false}.bytes() +
+            RawFrame{kContinuation, std::string(6'000, 'x')}.bytes(),
+    };
+    for (const std::string& bytes : too_much) {
+        RawWebSocket other(server.port());
+        other.send(bytes);
+        CHECK(read_close_code(other) == 1013);
+        CHECK(other.is_closed());
+    }
+    kept.with([](auto& all) { all.clear(); });
+    CHECK(eventually([&] { return budget->used() == 600; }));  // of the WebSocket with a fragment, which is kept here
+    client.send_frame({kBinary, std::string(9'400, 'x')});
+    CHECK(read_raw_message(client).payload == "kept");
+}
+
+TEST_CASE("a peer that pings without taking the answers costs little memory, and is answered once it takes them",
+          "[http]") {
+    Duo duo(any_of_ours(), patient_limits());
+    REQUIRE(duo.socket().send(true, {part_of(std::string(32 << 20, 'x'))}));
+    const std::uint64_t before = duo.socket().unsent();
+    std::string pings;
+    for (int i = 0; i < 1000; ++i)
+        pings += duo.bytes_of({kPing, std::string(125, 'x')});
+    for (int i = 0; i < 100; ++i)
+        REQUIRE(duo.peer().send(pings));
+    duo.send({kText, "behind them"});
+    REQUIRE(eventually([&] { return duo.runner().messages() == 1; }));
+    CHECK(duo.socket().unsent() < before + 1'000'000);
+    for (int of_message = 0; of_message < 2;) {
+        const auto frame = duo.read_frame();
+        REQUIRE(frame.opcode != -1);
+        if (frame.opcode != kPong) ++of_message;
+    }
+    duo.send({kPing, "late"});
+    CHECK(duo.read_frame().payload == "late");
+}
+
+// Time.
+
+constexpr milliseconds kSoon{200};
+
+net::WebSocketLimits limits_of(milliseconds net::WebSocketLimits::*which, milliseconds time = kSoon) {
+    auto limits = patient_limits();
+    limits.*which = time;
+    return limits;
+}
+
+TEST_CASE("a message that is not gone on with is rejected, whatever is sent beside it", "[http]") {
+    const Ours ours = any_of_ours();
+    const std::vector<std::pair<RawFrame, std::size_t>> starts = {
+        {{kBinary, std::string(100, 'x')}, 50},
+        {{kBinary, std::string(100'000, 'x')}, 50'000},
+        {{kBinary, std::string(100, 'x')}, ours.is_server ? 6U : 2U},  // its head
+        {{kText, "fragment", false}, 100},
+    };
+    for (const auto& [frame, bytes] : starts) {
+        Duo duo(ours, limits_of(&net::WebSocketLimits::stall));
+        duo.peer().send(duo.bytes_of(frame).substr(0, bytes));
+        int code = 0;
+        for (const auto until = patience(); code == 0 && steady_clock::now() < until;) {
+            if (!frame.last) duo.send({kPing});  // pings do not stand for going on
+            const auto answer = duo.read_frame();
+            REQUIRE((answer.opcode == kPong || answer.opcode == kClose));
+            code = answer.code();
+        }
+        CHECK(code == 1008);
+        CHECK(duo.is_over());
+    }
+}
+
+TEST_CASE("a message that trickles below the least rate is rejected", "[http]") {
+    auto limits = limits_of(&net::WebSocketLimits::stall, milliseconds(100));
+    limits.min_bytes_per_second = 1'000'000;
+    Duo duo({GENERATE(true, false), false}, limits);
+    duo.peer().send(duo.bytes_of({kBinary, std::string(1'000'000, 'x')}).substr(0, 20));
+    const auto trickles = trickle(duo.peer());
+    CHECK(duo.read_close_code() == 1008);
+}
+
+TEST_CASE("a message may stall for less than the limit as often as it likes", "[http]") {
+    Duo duo({GENERATE(true, false), false}, limits_of(&net::WebSocketLimits::stall, milliseconds(500)));
+    const auto start = steady_clock::now();
+    std::size_t pieces = 0;
+    for (; steady_clock::now() - start < milliseconds(800); ++pieces) {
+        duo.send({pieces == 0 ? kText : kContinuation, "x", false});
+        std::this_thread::sleep_for(milliseconds(20));
+    }
+    duo.send({kContinuation, "", true});
+    CHECK(duo.read_message().payload == std::string(pieces, 'x'));
+}
+
+TEST_CASE("a silent peer is sent a ping and then cut, in the middle of a head too", "[http]") {
+    const bool in_a_head = GENERATE(false, true);
+    const auto start = steady_clock::now();
+    Duo duo(any_of_ours(), limits_of(&net::WebSocketLimits::idle));
+    if (in_a_head) duo.peer().send("\x82");
+    const auto ping = duo.read_frame();
+    CHECK(ping.opcode == kPing);
+    CHECK(steady_clock::now() - start >= kSoon / 2);
+    CHECK(duo.read_frame().opcode == -1);
+    CHECK(steady_clock::now() - start >= kSoon);
+    CHECK(duo.end().code == CloseCode::abnormal);
+}
+
+TEST_CASE("a peer that answers pings is kept for as long as it does, whatever time our own handler takes", "[http]") {
+    Duo duo(any_of_ours(), limits_of(&net::WebSocketLimits::idle),
+            [](net::WebSocket& socket, const net::WebSocketMessage&) {
+                std::this_thread::sleep_for(2 * kSoon);
+                socket.send(false, {part_of("slow")});
+            });
+    for (int round = 0; round < 2; ++round) {
+        for (int i = 0; i < 3; ++i) {
+            const auto ping = duo.read_frame();
+            REQUIRE(ping.opcode == kPing);
+            duo.send({kPong, ping.payload});
+        }
+        duo.send({kText, "work"});
+        CHECK(duo.read_message().payload == "slow");
+    }
+    net::WebSocketLimits limits = limits_of(&net::WebSocketLimits::idle);
+    WebSocketServer server(limits);  // ours on both sides
+    BufferPool buffers;
+    WebSocketRunner client([](net::WebSocket&, const net::WebSocketMessage&) {});
+    std::jthread runs([&] { client.run(connect_to(server.endpoint(), buffers, limits)); });
+    CHECK(eventually([&] { return client.socket()->bytes_in() >= 4 * 2; }));  // four pings
+    CHECK(client.socket()->send(false, {part_of("still here")}));
+    CHECK(eventually([&] { return client.messages() > 0; }));
+    client.socket()->abort();
+}
+
+TEST_CASE("a peer that takes nothing is cut, although it sends, or we go on sending", "[http]") {
+    enum class Meanwhile { nothing, it_sends, we_send };
+    const auto meanwhile = GENERATE(Meanwhile::nothing, Meanwhile::it_sends, Meanwhile::we_send);
+    Duo duo({GENERATE(true, false), false}, limits_of(&net::WebSocketLimits::stall),
+            [](net::WebSocket&, const net::WebSocketMessage&) {});
+    net::WebSocket& socket = duo.socket();
+    CHECK(socket.send(true, {part_of(std::string(32 << 20, 'x'))}));
+    std::jthread acts([&](const std::stop_token& stop) {
+        while (!stop.stop_requested() && meanwhile != Meanwhile::nothing) {
+            const bool goes_on = meanwhile == Meanwhile::it_sends
+                                     ? duo.send({kText, "busy"})
+                                     : socket.send(true, {part_of(std::string(100'000, 'x'))});
+            if (!goes_on) return;
+            std::this_thread::sleep_for(milliseconds(1));
+        }
+    });
+    const auto end = duo.end();
+    CHECK(end.code == CloseCode::abnormal);
+    CHECK(end.reason == "the peer takes nothing");
+    CHECK(eventually([&] { return !socket.send(false, {part_of("late")}); }));
+}
+
+TEST_CASE("a peer that takes slowly is not cut, and gets every byte", "[http]") {
+    const auto limits = limits_of(&net::WebSocketLimits::stall, milliseconds(500));
+    WebSocketServer server(limits, {}, GENERATE(Over::tcp, Over::tls));
+    const auto client = server.transport().raw_client(4096);
+    client->send(web_socket_request());
+    REQUIRE(client->read_answer(true).status == 101);
+    const auto start = steady_clock::now();
+    std::string expected;
+    for (std::size_t size = 1; size < 16'000'000; size = size * 3 + 1) {
+        const std::string bytes = random_bytes(size);
+        REQUIRE(server.socket()->send(true, {part_of(bytes)}));
+        expected += raw_head(0x82, size, false) + bytes;
+    }
+    std::string got;
+    while (got.size() < expected.size()) {
+        const std::string some = client->read_bytes(std::min<std::size_t>(expected.size() - got.size(), 256 << 10));
+        REQUIRE_FALSE(some.empty());
+        got += some;
+        std::this_thread::sleep_for(milliseconds(10));
+    }
+    CHECK((got == expected));
+    CHECK(steady_clock::now() - start > limits.stall);
+    CHECK(eventually([&] { return server.socket()->unsent() == 0; }));
 }
 
 }  // namespace

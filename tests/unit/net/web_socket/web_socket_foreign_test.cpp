@@ -2,7 +2,6 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "net/web_socket/web_socket.hpp"
 #include "web_socket_peer.hpp"
 
 namespace shared_tensor::test {
@@ -19,14 +18,14 @@ public:
     }
 };
 
-TEST_CASE("a foreign client exchanges text and binary messages with our server", "[http]") {
+TEST_CASE("a foreign client exchanges messages with our server, and hears that it closes", "[http]") {
     WebSocketServer server;
     ForeignClient client(server.port());
     REQUIRE(client.connect());
+    std::string answer;
     for (const std::size_t size : {0, 1, 125, 126, 65535, 65536, 10 << 20}) {
         INFO(size);
         const std::string bytes = random_bytes(size), text(size, 't');
-        std::string answer;
         REQUIRE(client.send(bytes.data(), bytes.size()));
         CHECK(client.read(answer) == httplib::ws::Binary);
         CHECK((answer == bytes));
@@ -34,6 +33,10 @@ TEST_CASE("a foreign client exchanges text and binary messages with our server",
         CHECK(client.read(answer) == httplib::ws::Text);
         CHECK((answer == text));
     }
+    server.socket()->close(CloseCode::normal, "done");
+    CHECK(client.read(answer) == httplib::ws::Fail);
+    CHECK_FALSE(client.is_open());
+    CHECK(server.end().code == CloseCode::normal);
 }
 
 TEST_CASE("a foreign client's close is heard and answered", "[http]") {
@@ -44,21 +47,6 @@ TEST_CASE("a foreign client's close is heard and answered", "[http]") {
     const auto end = server.end();
     CHECK(end.code == CloseCode::going_away);
     CHECK(end.reason == "leaving");
-}
-
-TEST_CASE("a foreign client hears that our server closes", "[http]") {
-    WebSocketServer server;
-    ForeignClient client(server.port());
-    REQUIRE(client.connect());
-    const auto socket = server.socket();
-    socket->send(false, {part_of("last words")});
-    socket->close(CloseCode::normal, "done");
-    std::string answer;
-    CHECK(client.read(answer) == httplib::ws::Text);
-    CHECK(answer == "last words");
-    CHECK(client.read(answer) == httplib::ws::Fail);
-    CHECK_FALSE(client.is_open());
-    CHECK(server.end().code == CloseCode::normal);
 }
 
 TEST_CASE("a foreign client is told the status that rejects it", "[http]") {

@@ -9,166 +9,182 @@
 namespace shared_tensor::test {
 namespace {
 
-using Fields = std::vector<std::pair<std::string, std::string>>;
+using net::TransportError;
 
-constexpr std::string_view kKey = "dGhlIHNhbXBsZSBub25jZQ==", kAccept = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+const std::string kKey = "dGhlIHNhbXBsZSBub25jZQ==";
 
-net::RequestHead head_of(const Fields& fields, std::string method = "GET") {
+/// A right handshake with other values of one field.
+net::RequestHead head_with(const std::string& name, const std::vector<std::string>& values,
+                           const std::string& method = "GET") {
     net::RequestHead head;
-    head.method = std::move(method);
+    head.method = method;
     head.path = "/socket";
-    for (const auto& [name, value] : fields)
+    for (const auto& [field, value] : std::vector<std::pair<std::string, std::string>>{{"Host", "here"},
+                                                                                       {"Upgrade", "websocket"},
+                                                                                       {"Connection", "Upgrade"},
+                                                                                       {"Sec-WebSocket-Version", "13"},
+                                                                                       {"Sec-WebSocket-Key", kKey}}) {
+        if (field != name) head.headers.add(field, value);
+    }
+    for (const auto& value : values)
         head.headers.add(name, value);
     return head;
 }
 
-const Fields kGood = {{"Host", "here"},
-                      {"Upgrade", "websocket"},
-                      {"Connection", "Upgrade"},
-                      {"Sec-WebSocket-Version", "13"},
-                      {"Sec-WebSocket-Key", std::string(kKey)}};
-
-/// The good handshake with the values of one field in place of its own.
-Fields with(const std::string& name, const std::vector<std::string>& values) {
-    Fields fields;
-    for (const auto& field : kGood) {
-        if (field.first != name) fields.push_back(field);
-    }
-    for (const auto& value : values)
-        fields.emplace_back(name, value);
-    return fields;
-}
-
-TEST_CASE("the accepted key is the key of the example in RFC 6455", "[http]") {
-    CHECK(net::accept_key(kKey) == kAccept);
-}
-
-TEST_CASE("a handshake as RFC 6455 wants it has no fault", "[http]") {
-    CHECK(net::rejection_of_handshake(head_of(kGood)).empty());
-}
-
-TEST_CASE("a handshake may be spelled as HTTP allows", "[http]") {
-    const std::vector<Fields> cases = {
-        with("Upgrade", {"WebSocket"}),
-        with("Upgrade", {"h2c, websocket"}),
-        with("Connection", {"keep-alive, Upgrade"}),
-        with("Connection", {"keep-alive", "UPGRADE"}),
-        with("Sec-WebSocket-Key", {" \t" + std::string(kKey) + " "}),
-        with("Sec-WebSocket-Key", {"++++++++++++//////////=="}),
+TEST_CASE("a handshake may be spelled as HTTP allows, and one with a fault says which", "[http]") {
+    const std::string upgrade = "Upgrade", connection = "Connection", version = "Sec-WebSocket-Version",
+                      key = "Sec-WebSocket-Key";
+    const struct {
+        std::string field;
+        std::vector<std::string> values;
+        std::string rejection;
+    } table[] = {
+        {upgrade, {"websocket"}, ""},
+        {upgrade, {"WebSocket"}, ""},
+        {upgrade, {"h2c, websocket"}, ""},
+        {connection, {"keep-alive, Upgrade"}, ""},
+        {connection, {"keep-alive", "UPGRADE"}, ""},
+        {key, {" \t" + kKey + " "}, ""},
+        {key, {"++++++++++++//////////=="}, ""},
+        {upgrade, {}, "Upgrade: websocket"},
+        {upgrade, {"h2c"}, "Upgrade: websocket"},
+        {upgrade, {"websocket2"}, "Upgrade: websocket"},
+        {connection, {}, "Connection: Upgrade"},
+        {connection, {"keep-alive"}, "Connection: Upgrade"},
+        {version, {}, version},
+        {version, {"8"}, version},
+        {version, {"13", "13"}, version},
+        {key, {}, key},
+        {key, {kKey, kKey}, key},
+        {key, {""}, key},
+        {key, {"dGhlIHNhbXBsZSBub25j"}, key},      // 15 bytes
+        {key, {"dGhlIHNhbXBsZSBub25jZSE="}, key},  // 17 bytes
+        {key, {"dGhlIHNhbXBsZSBub25j!!=="}, key},
     };
-    for (const auto& fields : cases)
-        CHECK(net::rejection_of_handshake(head_of(fields)).empty());
-}
-
-TEST_CASE("a handshake with a fault says which", "[http]") {
-    struct Case {
-        const char* name;
-        Fields fields;
-        std::string_view rejection;
-    };
-    const std::vector<Case> cases = {
-        {"no Upgrade", with("Upgrade", {}), "Upgrade: websocket"},
-        {"another protocol", with("Upgrade", {"h2c"}), "Upgrade: websocket"},
-        {"a protocol that only starts so", with("Upgrade", {"websocket2"}), "Upgrade: websocket"},
-        {"no Connection", with("Connection", {}), "Connection: Upgrade"},
-        {"Connection of another kind", with("Connection", {"keep-alive"}), "Connection: Upgrade"},
-        {"no version", with("Sec-WebSocket-Version", {}), "Sec-WebSocket-Version"},
-        {"old version", with("Sec-WebSocket-Version", {"8"}), "Sec-WebSocket-Version"},
-        {"two versions", with("Sec-WebSocket-Version", {"13", "13"}), "Sec-WebSocket-Version"},
-        {"no key", with("Sec-WebSocket-Key", {}), "Sec-WebSocket-Key"},
-        {"two keys", with("Sec-WebSocket-Key", {std::string(kKey), std::string(kKey)}), "Sec-WebSocket-Key"},
-        {"empty key", with("Sec-WebSocket-Key", {""}), "Sec-WebSocket-Key"},
-        {"key of 15 bytes", with("Sec-WebSocket-Key", {"dGhlIHNhbXBsZSBub25j"}), "Sec-WebSocket-Key"},
-        {"key of 17 bytes", with("Sec-WebSocket-Key", {"dGhlIHNhbXBsZSBub25jZSE="}), "Sec-WebSocket-Key"},
-        {"key that is no base64", with("Sec-WebSocket-Key", {"dGhlIHNhbXBsZSBub25j!!=="}), "Sec-WebSocket-Key"},
-    };
-    for (const auto& [name, fields, rejection] : cases) {
-        INFO(name);
-        CHECK(net::rejection_of_handshake(head_of(fields)).find(rejection) != std::string_view::npos);
+    for (const auto& row : table) {
+        INFO(row.field << ": " << (row.values.empty() ? "none" : row.values.front()));
+        const auto rejection = net::rejection_of_handshake(head_with(row.field, row.values));
+        CHECK(rejection.empty() == row.rejection.empty());
+        CHECK(rejection.find(row.rejection) != std::string_view::npos);
     }
 }
 
-TEST_CASE("only GET asks for a WebSocket", "[http]") {
-    CHECK(net::asks_for_web_socket(head_of(kGood)));
+TEST_CASE("only GET asks for a WebSocket, also where the rest is wrong", "[http]") {
+    CHECK(net::asks_for_web_socket(head_with("Connection", {})));
     for (const char* method : {"POST", "HEAD", "PUT", "get"}) {
-        CHECK_FALSE(net::asks_for_web_socket(head_of(kGood, method)));
-        CHECK_FALSE(net::rejection_of_handshake(head_of(kGood, method)).empty());
+        CHECK_FALSE(net::asks_for_web_socket(head_with("Host", {}, method)));
+        CHECK_FALSE(net::rejection_of_handshake(head_with("Host", {}, method)).empty());
     }
-}
-
-TEST_CASE("a request that names the protocol asks for it even when the rest is wrong", "[http]") {
-    CHECK(net::asks_for_web_socket(head_of({{"Upgrade", "websocket"}})));
 }
 
 TEST_CASE("fresh keys are well-formed and never the same", "[http]") {
     std::set<std::string> keys;
-    for (int i = 0; i < 100; ++i) {
-        const std::string key = net::fresh_handshake_key();
-        CHECK(net::rejection_of_handshake(head_of(with("Sec-WebSocket-Key", {key}))).empty());
-        keys.insert(key);
-    }
+    for (int i = 0; i < 100; ++i)
+        keys.insert(net::fresh_handshake_key());
     CHECK(keys.size() == 100);
+    for (const std::string& key : keys)
+        CHECK(net::rejection_of_handshake(head_with("Sec-WebSocket-Key", {key})).empty());
 }
 
-TEST_CASE("a handshake is answered with 101 and the proof that it was understood", "[http]") {
+TEST_CASE("a handshake is answered with 101 and the proof that it was understood, behind other requests too",
+          "[http]") {
     WebSocketServer server;
     RawClient client(server.port());
-    client.send(web_socket_request());
+    client.send(post("/p", "a"));
+    for (const char byte : web_socket_request())
+        client.send({&byte, 1});
+    CHECK(client.read_answer().body == "a");
     CHECK(client.read_answer().head ==
           "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
           "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n");
 }
 
-TEST_CASE("a handshake that comes byte by byte is answered all the same", "[http]") {
-    WebSocketServer server;
-    RawClient client(server.port());
-    for (const char byte : web_socket_request())
-        client.send({&byte, 1});
-    CHECK(client.read_answer().status == 101);
-}
-
-TEST_CASE("a WebSocket may be asked for on a connection that served requests before", "[http]") {
-    WebSocketServer server;
-    RawClient client(server.port());
-    client.send(post("/p", "a") + web_socket_request());
-    CHECK(client.read_answer().body == "a");
-    CHECK(client.read_answer().status == 101);
-}
-
-TEST_CASE("a handshake with a fault goes to the handler as any other request", "[http]") {
-    WebSocketServer server;
-    std::atomic<int> upgrades{0};
-    server.handler().on_upgrade = [&](const net::RequestHead&) {
-        ++upgrades;
-        return std::nullopt;
-    };
-    server.handler().on_admit = [](const net::RequestHead&) { return net::Response::json(426, "no"); };
-    RawClient client(server.port());
-    client.send(get("/socket", "Upgrade: websocket\r\nConnection: Upgrade\r\n"));
-    CHECK(client.read_answer().status == 426);
-    CHECK(upgrades == 0);
-}
-
-TEST_CASE("a handler that declines a WebSocket answers the request itself", "[http]") {
-    WebSocketServer server;
-    server.handler().on_upgrade = nullptr;
-    RawClient client(server.port());
-    client.send(web_socket_request("/elsewhere") + get("/next"));
-    CHECK(client.read_answer().status == 200);
-    CHECK(client.read_answer().status == 200);
-    CHECK(server.handler().admitted() == std::vector<std::string>{"/elsewhere", "/next"});
-}
-
-TEST_CASE("a handler that fails to decide on a WebSocket costs no more than this request", "[http]") {
+TEST_CASE("a handshake with a fault, and one that the handler declines or fails at, is a request like any other",
+          "[http]") {
     const QuietLog quiet;
     WebSocketServer server;
-    server.handler().on_upgrade = [](const net::RequestHead& head) -> std::optional<net::WebSocketPlan> {
-        throw std::runtime_error("thrown by the test's handler for " + head.path);
+    std::atomic<int> upgrades{0};
+    server.handler().on_upgrade = [&](const net::RequestHead& head) -> std::optional<net::WebSocketPlan> {
+        ++upgrades;
+        if (head.path == "/throw") throw std::runtime_error("thrown by the test's handler");
+        return std::nullopt;
     };
     RawClient client(server.port());
-    client.send(web_socket_request() + get("/next"));
-    CHECK(client.read_answer().status == 200);
-    CHECK(client.read_answer().status == 200);
+    client.send(get("/wrong", "Upgrade: websocket\r\nConnection: Upgrade\r\n") + web_socket_request("/declined") +
+                web_socket_request("/throw") + get("/next"));
+    for (int i = 0; i < 4; ++i)
+        CHECK(client.read_answer().status == 200);
+    CHECK(server.handler().admitted() == std::vector<std::string>{"/wrong", "/declined", "/throw", "/next"});
+    CHECK(upgrades == 2);
+}
+
+// Our client.
+
+TEST_CASE("the handshake carries path and headers of the request, and gives the answer that rejects it", "[http]") {
+    WebSocketServer server;
+    Guarded<net::RequestHead> seen;
+    server.handler().on_upgrade = nullptr;
+    server.handler().on_admit = [&](const net::RequestHead& head) {
+        *seen.lock() = head;
+        return net::Response::json(403, "not you");
+    };
+    BufferPool buffers;
+    auto request = request_to("/else%20where?a=b");
+    request.headers.add("Authorization", "Bearer x");
+    const auto connected = net::connect_web_socket(server.endpoint(), request, kConnect, {}, buffers);
+    REQUIRE(std::holds_alternative<net::ClientResponse>(connected));
+    CHECK(std::get<net::ClientResponse>(connected).status == 403);
+    CHECK(std::get<net::ClientResponse>(connected).text() == "not you");
+    const auto head = *seen.lock();
+    CHECK(head.path == "/else where");
+    CHECK(head.query == "a=b");
+    CHECK(head.headers.find("Authorization") == "Bearer x");
+    CHECK(head.headers.find("Host") == server.endpoint().authority());
+}
+
+/// What connect_web_socket() throws for an answer, in which `from` becomes `to`.
+TransportError failure_of(const std::string& from, const std::string& to,
+                          std::chrono::milliseconds deadline = std::chrono::seconds(30)) {
+    INFO(from << " becomes " << to);
+    RawServer server;
+    std::jthread misbehaves([&] {
+        auto connection = server.accept();
+        std::string answer = web_socket_answer(connection);
+        answer.replace(from.empty() ? 0 : answer.find(from), from.empty() ? answer.size() : from.size(), to);
+        connection.send(answer);
+        connection.read_to_end();
+    });
+    BufferPool buffers;
+    auto request = request_to();
+    request.deadline = std::chrono::steady_clock::now() + deadline;
+    try {
+        const auto endpoint = net::Endpoint::parse("http://127.0.0.1:" + std::to_string(server.port()));
+        net::connect_web_socket(endpoint, request, kConnect, {}, buffers);
+    } catch (const TransportError& error) {
+        return error;
+    }
+    FAIL("the handshake succeeded");
+    throw std::logic_error("unreachable");
+}
+
+TEST_CASE("an answer 101 with one field wrong is an error, and so is none", "[http]") {
+    using Kind = TransportError::Kind;
+    const std::string accept = "Sec-WebSocket-Accept: ", end = "\r\n\r\n";
+    const std::pair<std::string, std::string> changes[] = {
+        {"Upgrade: websocket\r\n", ""},
+        {"Upgrade: websocket\r\n", "Upgrade: h2c\r\n"},
+        {"Connection: Upgrade\r\n", ""},
+        {"Connection: Upgrade\r\n", "Connection: close\r\n"},
+        {accept, "X: "},
+        {accept, accept + net::accept_key(kKey) + "\r\nX: "},  // of another key
+        {end, "\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n"},
+        {end, "\r\nSec-WebSocket-Protocol: unasked\r\n\r\n"},
+        {"", "SSH-2.0-OpenSSH_9.2\r\n\r\n"},
+    };
+    for (const auto& [from, to] : changes)
+        CHECK(failure_of(from, to).kind == Kind::protocol);
+    for (const char* begun : {"", "HTTP/1.1 101 Switching Protocols\r\nUpg"})
+        CHECK(failure_of("", begun, std::chrono::milliseconds(50)).kind == Kind::timeout);
 }
 
 }  // namespace

@@ -12,8 +12,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "own_web_socket.hpp"
-#include "support/event.hpp"
+#include "web_socket_peer.hpp"
 
 namespace shared_tensor::test {
 namespace {
@@ -30,7 +29,7 @@ std::size_t exchange_until_read_inline(OwnClient& client) {
     const SteadyTime latest = patience();
     for (std::size_t i = client.count(); real_clock().now() < latest; ++i) {
         client.send(kText, std::to_string(i));
-        client.socket().read_inline([&] { return client.count() > i; });
+        client.socket()->read_inline([&] { return client.count() > i; });
         const Received answer = client.receive_one(i);
         if (answer.text != std::to_string(i)) return 0;
         if (answer.by == std::this_thread::get_id()) return i + 1;
@@ -44,29 +43,38 @@ std::size_t read_inline(const std::vector<Received>& received) {
         received.begin(), received.end(), [](const Received& one) { return one.by == std::this_thread::get_id(); }));
 }
 
+/// Of every size.
+std::string text_of(std::size_t i) {
+    return std::to_string(i) + std::string(i * 37 % 20'000, static_cast<char>('a' + i % 26));
+}
+
 /// Turns of a thread with an echoing peer, until it has read an answer itself, and `turns` at least: on a busy machine
 /// it may be long until they are quick enough for that. How many answers it read.
 std::size_t take_turns(OwnClient& client, std::size_t turns) {
-    WebSocketInlineReads waits(client.shared_socket());
+    WebSocketInlineReads waits(client.socket());
     const SteadyTime latest = patience();
     std::size_t here = 0;
     for (std::size_t i = 0; i < turns || (here == 0 && real_clock().now() < latest); ++i) {
-        client.send(kBinary, std::to_string(i));
+        client.send(kBinary, text_of(i));
         waits.before_wait([&] { return client.count() > i; });
         const Received answer = client.receive_one(i);
-        if (answer.text != std::to_string(i)) throw std::runtime_error("answer " + std::to_string(i) + " is not right");
+        if (answer.text != text_of(i)) throw std::runtime_error("answer " + std::to_string(i) + " is not right");
         if (answer.by == std::this_thread::get_id()) ++here;
     }
     return here;
 }
 
-TEST_CASE("a thread that waits reads in place of the running thread, which goes on when it stops", "[http]") {
+TEST_CASE("a thread that waits reads in place of the running thread, which goes on when it stops or gives up",
+          "[http]") {
+    enum class Then { nothing, stops, gives_up };
+    const Then then = GENERATE(Then::nothing, Then::stops, Then::gives_up);
     WebSocketServer server;
-    OwnClient client(server.port());
-    const bool at_once = GENERATE(false, true);
+    OwnClient client(server.endpoint());
     const std::size_t count = exchange_until_read_inline(client);
     REQUIRE(count > 0);
-    if (at_once) client.socket().stop_inline_reads();
+    if (then == Then::stops) client.socket()->stop_inline_reads();
+    for (int i = 0; i < 20 && then == Then::gives_up; ++i)
+        CHECK_FALSE(client.socket()->read_inline(never));
     server.socket()->send(false, {part_of("unasked")});
     const auto received = client.receive(count + 1);
     REQUIRE(received.size() == count + 1);
@@ -100,19 +108,9 @@ std::chrono::nanoseconds least_delay(WebSocketServer& server, OwnClient& client,
 
 TEST_CASE("the running thread reads again at once where it is asked to", "[http]") {
     WebSocketServer server;
-    OwnClient client(server.port());
-    CHECK(least_delay(server, client, [&] { client.socket().stop_inline_reads(); }) < milliseconds(1));
-    CHECK(least_delay(server, client, [&] { WebSocketInlineReads gone(client.shared_socket()); }) < milliseconds(1));
-}
-
-TEST_CASE("a thread that reads here gives up soon, and the running thread goes on", "[http]") {
-    WebSocketServer server;
-    OwnClient client(server.port());
-    for (int i = 0; i < 20; ++i)
-        CHECK_FALSE(client.socket().read_inline(never));
-    server.socket()->send(false, {part_of("unasked")});
-    REQUIRE(client.receive(1).size() == 1);
-    CHECK(client.receive(1).back().by != std::this_thread::get_id());
+    OwnClient client(server.endpoint());
+    CHECK(least_delay(server, client, [&] { client.socket()->stop_inline_reads(); }) < milliseconds(1));
+    CHECK(least_delay(server, client, [&] { WebSocketInlineReads gone(client.socket()); }) < milliseconds(1));
 }
 
 TEST_CASE("nobody reads here while the running thread hands a message over", "[http]") {
@@ -122,7 +120,7 @@ TEST_CASE("nobody reads here while the running thread hands a message over", "[h
         began.set();
         go_on.wait();
     };
-    OwnClient client(server.port());
+    OwnClient client(server.endpoint());
     client.send(kText, "hello");
     REQUIRE(began.wait());
     std::atomic<int> asked{0};
@@ -135,7 +133,7 @@ TEST_CASE("nobody reads here while the running thread hands a message over", "[h
 TEST_CASE("nothing is read here before the WebSocket runs and after its end", "[http]") {
     WebSocketServer server;
     BufferPool buffers;
-    const auto socket = connect_to(endpoint_of(server.port()), buffers);
+    const auto socket = connect_to(server.endpoint(), buffers);
     CHECK_FALSE(socket->read_inline(never));
     server.socket()->close(CloseCode::going_away, "bye");
     std::atomic<int> messages{0};
@@ -145,27 +143,24 @@ TEST_CASE("nothing is read here before the WebSocket runs and after its end", "[
 }
 
 TEST_CASE("an end that comes while a thread reads here ends the WebSocket as ever", "[http]") {
-    enum class How { closed, cut, nonsense };
-    const How how = GENERATE(How::closed, How::cut, How::nonsense);
-    for (int i = 0; i < 20; ++i) {
-        RawServer server;
-        RawClient peer{UniqueFd()};
-        std::jthread serve([&] { peer = accept_web_socket(server); });
-        OwnClient client(server.port());
-        serve.join();
-        std::atomic<bool> ended{false};
-        std::jthread reads([&] {
-            while (!ended)
-                client.socket().read_inline(never);
-        });
-        if (how == How::closed) peer.send(RawFrame{kClose, std::string("\x03\xe9", 2) + "bye", true, false}.bytes());
-        if (how == How::nonsense) peer.send(std::string("\x83\x00", 2));
-        if (how == How::cut) peer.close();
-        const auto end = client.end();
-        ended = true;
-        CHECK(end.code == (how == How::closed     ? CloseCode::going_away
-                           : how == How::nonsense ? CloseCode::protocol_error
-                                                  : CloseCode::abnormal));
+    const std::pair<std::string, CloseCode> table[] = {
+        {RawFrame{kClose, "\x03\xe9 bye", true, false}.bytes(), CloseCode::going_away},
+        {std::string("\x83\x00", 2), CloseCode::protocol_error},
+        {"", CloseCode::abnormal},
+    };
+    for (const auto& [bytes, code] : table) {
+        for (int i = 0; i < 20; ++i) {
+            Duo duo({false, false});
+            std::atomic<bool> ended{false};
+            std::jthread reads([&] {
+                while (!ended)
+                    duo.socket().read_inline(never);
+            });
+            bytes.empty() ? duo.peer().close() : void(duo.peer().send(bytes));
+            const auto end = duo.end();
+            ended = true;
+            CHECK(end.code == code);
+        }
     }
 }
 
@@ -173,7 +168,7 @@ TEST_CASE("what is thrown while a thread reads here leaves the running thread's 
     const QuietLog quiet;
     WebSocketServer server;
     BufferPool buffers;
-    const auto socket = connect_to(endpoint_of(server.port()), buffers);
+    const auto socket = connect_to(server.endpoint(), buffers);
     std::atomic<std::size_t> count{0};
     std::string thrown;
     std::atomic<bool> ended{false};
@@ -202,52 +197,41 @@ TEST_CASE("what is thrown while a thread reads here leaves the running thread's 
 }
 
 TEST_CASE("a thread that takes turns with its peer reads for itself", "[http]") {
-    WebSocketServer server;
-    OwnClient client(server.port());
-    CHECK(take_turns(client, 3000) > 0);
+    const bool has_tls = GENERATE(false, true);
+    WebSocketServer server({}, {}, has_tls ? Over::tls : Over::tcp);
+    OwnClient client(server.endpoint());
+    CHECK(take_turns(client, has_tls ? 1000 : 3000) > 0);
     CHECK(server.messages() == client.count());
 }
 
-TEST_CASE("what comes unasked is read by the running thread", "[http]") {
-    WebSocketServer server;
-    server.on_message = [](net::WebSocket& socket, const net::WebSocketMessage&) {
-        for (int i = 0; i < 3000; ++i)
-            socket.send(false, {part_of(std::to_string(i))});
-    };
-    OwnClient client(server.port());
-    WebSocketInlineReads turns(client.shared_socket());
-    client.send(kText, "go");
-    for (std::size_t i = 0; i < 3000; ++i) {
-        turns.before_wait([&] { return client.count() > i; });
-        REQUIRE(client.receive(i + 1).size() > i);
-    }
-    CHECK(read_inline(client.receive(3000)) == 0);
-}
-
 TEST_CASE("where more than the answer comes, and where turns are slow, the running thread reads", "[http]") {
-    const bool slow = GENERATE(false, true);
-    const std::size_t answers = slow ? 1 : 2;
-    WebSocketServer server;
-    server.on_message = [&](net::WebSocket& socket, const net::WebSocketMessage&) {
-        if (slow) std::this_thread::sleep_for(milliseconds(2));
-        for (std::size_t i = 0; i < answers; ++i)
-            socket.send(false, {part_of("answer")});
-    };
-    OwnClient client(server.port());
-    WebSocketInlineReads turns(client.shared_socket());
-    for (std::size_t i = 1; i <= 100; ++i) {
-        client.send(kText, "?");
-        turns.before_wait([&] { return client.count() >= i * answers; });
-        REQUIRE(client.receive(i * answers).size() == i * answers);
+    const struct {
+        std::size_t questions, answers_to_each;
+        milliseconds pause;
+    } table[] = {{1, 3000, milliseconds(0)}, {100, 2, milliseconds(0)}, {100, 1, milliseconds(2)}};
+    for (const auto& row : table) {
+        WebSocketServer server({}, {}, Over::tcp, [&](net::WebSocket& socket, const net::WebSocketMessage&) {
+            std::this_thread::sleep_for(row.pause);
+            for (std::size_t i = 0; i < row.answers_to_each; ++i)
+                socket.send(false, {part_of("answer")});
+        });
+        OwnClient client(server.endpoint());
+        WebSocketInlineReads turns(client.socket());
+        const std::size_t all = row.questions * row.answers_to_each;
+        for (std::size_t i = 0; i < all; ++i) {
+            if (i % row.answers_to_each == 0) client.send(kText, "?");
+            turns.before_wait([&] { return client.count() > i; });
+            REQUIRE(client.receive_one(i).text == "answer");
+        }
+        CHECK(read_inline(client.receive(all)) == 0);
     }
-    CHECK(read_inline(client.receive(100 * answers)) == 0);
 }
 
 TEST_CASE("threads that take turns on one WebSocket at once all get their answers", "[http]") {
     constexpr std::size_t kThreads = 4, kTurns = 500;
     WebSocketServer server;
     BufferPool buffers;
-    const auto socket = connect_to(endpoint_of(server.port()), buffers);
+    const auto socket = connect_to(server.endpoint(), buffers);
     std::array<Guarded<std::size_t>, kThreads> answers;
     std::jthread runs([&] {
         socket->run([&](const net::WebSocketMessage& message) {
@@ -275,22 +259,21 @@ TEST_CASE("threads that take turns on one WebSocket at once all get their answer
 }
 
 TEST_CASE("a peer that pings, and takes turns, is answered", "[http]") {
-    RawServer server;
-    RawClient peer{UniqueFd()};
-    std::jthread serve([&] { peer = accept_web_socket(server); });
-    OwnClient client(server.port());
-    serve.join();
+    RawServer listener;
     std::jthread plays([&] {
+        RawClient peer = listener.accept();
+        peer.send(web_socket_answer(peer));
         for (int i = 0;; ++i) {
             if (read_raw_frame(peer).opcode != kBinary) return;
             peer.send(RawFrame{kPing, "ping", true, false}.bytes() +
-                      RawFrame{kBinary, std::to_string(i), true, false}.bytes());
+                      RawFrame{kBinary, text_of(static_cast<std::size_t>(i)), true, false}.bytes());
             const RawFrame pong = read_raw_frame(peer);
             if (pong.opcode != kPong || pong.payload != "ping") return peer.close();
         }
     });
+    OwnClient client(net::Endpoint::parse("http://127.0.0.1:" + std::to_string(listener.port())));
     CHECK(take_turns(client, 1000) > 0);
-    client.socket().abort();
+    client.socket()->abort();
 }
 
 }  // namespace
