@@ -118,7 +118,7 @@ TEST_CASE("The calling thread keeps its device and its stream", "[cuda]") {
         REQUIRE(cudaGetDevice(&before) == cudaSuccess);
         const auto place = device.place(x);
         const auto event = device.record(place.device);
-        device.use(place.device, &event->bytes())->end();
+        device.use(place.device, event.get())->end();
         REQUIRE(cudaGetDevice(&after) == cudaSuccess);
         CHECK(before == after);
     }).join();
@@ -139,7 +139,7 @@ TEST_CASE("Work on a stream of the function's own is done before another thread 
 
 TEST_CASE("Events come from a pool that has an end", "[cuda]") {
     const IpcDevice& device = gpu();
-    std::vector<std::unique_ptr<DeviceEvent>> events;
+    std::vector<DeviceEvent> events;
     while (auto event = device.record(0))
         events.push_back(std::move(event));
     CHECK(events.size() == 1000);

@@ -43,12 +43,9 @@ struct DevicePlace {
     std::string rejection{};        ///< why the block cannot be exported; empty: it can be
 };
 
-/// A point in the order of a device's work that another process can wait for. Its destructor returns it to its pool.
-class DeviceEvent {
-public:
-    virtual ~DeviceEvent() = default;
-    virtual const IpcBytes& bytes() const = 0;
-};
+/// The handle of an event: a point in the order of a device's work that another process can wait for. The last copy
+/// returns the event to its pool.
+using DeviceEvent = std::shared_ptr<const IpcBytes>;
 
 /// The use of another process's memory by this process: from the import of a tensor to the last work that was given to
 /// the device for it.
@@ -106,7 +103,7 @@ public:
 
     /// Returns an event after all work that this thread gave to the device. If no event is left, blocks until that work
     /// is done and returns null. Throws DeviceRejected.
-    virtual std::unique_ptr<DeviceEvent> record(std::size_t device) const = 0;
+    virtual DeviceEvent record(std::size_t device) const = 0;
     /// Starts the use of another process's memory: orders later work of this thread after `event` (null: no order).
     /// Throws DeviceRejected.
     virtual std::unique_ptr<DeviceUse> use(std::size_t device, const IpcBytes* event) const = 0;

@@ -18,8 +18,7 @@ namespace shared_tensor::tensor {
 /// A tensor of this process that another process may read. Keeps its memory and the event that the reader waits for.
 class LentBlock {
 public:
-    LentBlock(TensorRef tensor, const IpcBytes& handle, const DevicePlace& place, std::unique_ptr<DeviceEvent> event,
-              Exports& exports)
+    LentBlock(TensorRef tensor, const IpcBytes& handle, const DevicePlace& place, DeviceEvent event, Exports& exports)
         : tensor_(std::move(tensor)), handle_(handle), event_(std::move(event)), exports_(&exports) {
         exports.add(handle, place);
     }
@@ -37,7 +36,7 @@ private:
     mutable std::atomic<bool> closed_{false};
     const TensorRef tensor_;
     const IpcBytes handle_;
-    const std::unique_ptr<DeviceEvent> event_;
+    const DeviceEvent event_;
     Exports* const exports_;
 };
 

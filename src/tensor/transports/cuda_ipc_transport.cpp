@@ -170,7 +170,7 @@ private:
         const IpcBytes handle = kind.device->export_block(place);
         auto event = kind.device->record(place.device);
         std::string content = content_of(to_text(handle), {place.offset, plain ? tensor.bytes() : tensor.reach()},
-                                         event != nullptr ? to_text(event->bytes()) : std::string(), place.generation);
+                                         event != nullptr ? to_text(*event) : std::string(), place.generation);
         Lending lent = peer_->lend(
             std::make_shared<const LentBlock>(tensor, handle, place, std::move(event), kind.handles->exports()));
         return {std::move(content), copied, std::move(lent), plain ? Shape() : std::move(strides),

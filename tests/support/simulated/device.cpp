@@ -178,17 +178,17 @@ void SimulatedDevice::synchronize(std::size_t device) const {
     if (Background* const used = stream(device)) used->flush();
 }
 
-std::unique_ptr<DeviceEvent> SimulatedDevice::record(std::size_t device) const {
+DeviceEvent SimulatedDevice::record(std::size_t device) const {
     const bool rejected = faults_.with([](const Faults& faults) { return faults.reject_events; });
-    auto event = rejected ? nullptr : events_.take(device);
+    auto [event, complete] = rejected ? EventPool::Taken() : events_.take(device);
     if (event == nullptr) {
         synchronize(device);
     } else if (Background* const used = stream(device)) {
-        used->post(event->completion());
+        used->post(std::move(complete));
     } else {
-        event->completion()();
+        complete();
     }
-    return event;
+    return std::move(event);
 }
 
 std::unique_ptr<DeviceUse> SimulatedDevice::use(std::size_t device, const IpcBytes* event) const {

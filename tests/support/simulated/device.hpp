@@ -45,7 +45,7 @@ public:
     IpcBytes export_block(const DevicePlace& place) const override;
     Opened open(std::size_t device, const IpcBytes& handle, std::uint64_t generation) const override;
     void close(std::size_t device, std::byte* base) const noexcept override;
-    std::unique_ptr<DeviceEvent> record(std::size_t device) const override;
+    DeviceEvent record(std::size_t device) const override;
     std::unique_ptr<DeviceUse> use(std::size_t device, const IpcBytes* event) const override;
     TensorRef view(std::size_t device, std::byte* data, std::shared_ptr<const void> owner, DType dtype, ShapeView shape,
                    ShapeView strides) const override;

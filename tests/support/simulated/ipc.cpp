@@ -217,7 +217,7 @@ Slot& slot_in(const SharedMemory& page, std::uint32_t slot) {
 
 }  // namespace
 
-std::unique_ptr<EventPool::Event> EventPool::take(std::size_t device) {
+EventPool::Taken EventPool::take(std::size_t device) {
     std::shared_ptr<const SharedMemory> page;
     std::uint32_t slot = 0;
     state_.with([&](State& state) {
@@ -232,33 +232,23 @@ std::unique_ptr<EventPool::Event> EventPool::take(std::size_t device) {
         slot = state.free.back();
         state.free.pop_back();
     });
-    if (page == nullptr) return nullptr;
-    return std::make_unique<Event>(*this, std::move(page), slot, device);
+    if (page == nullptr) return {};
+    const std::uint64_t nonce = random_nonce() & ~kDone;
+    DeviceEvent event(new IpcBytes(page->handle(Handle::Kind::event, device, nonce, slot)),
+                      [this, page, slot](const IpcBytes* bytes) {
+                          delete bytes;
+                          slot_in(*page, slot).store(0);
+                          state_.with([&](State& state) { state.free.push_back(slot); });
+                      });
+    slot_in(*page, slot).store(nonce);
+    return {
+        std::move(event), [page, slot, before = nonce]() mutable {
+            slot_in(*page, slot).compare_exchange_strong(before, before | kDone);  // unless another event has it now
+        }};
 }
 
 std::size_t EventPool::in_use() const {
     return state_.with([](const State& state) { return state.page == nullptr ? 0 : kEvents - state.free.size(); });
-}
-
-EventPool::Event::Event(EventPool& pool, std::shared_ptr<const SharedMemory> page, std::uint32_t slot,
-                        std::size_t device)
-    : pool_(&pool),
-      page_(std::move(page)),
-      slot_(slot),
-      nonce_(random_nonce() & ~kDone),
-      bytes_(page_->handle(Handle::Kind::event, device, nonce_, slot)) {
-    slot_in(*page_, slot_).store(nonce_);
-}
-
-EventPool::Event::~Event() {
-    slot_in(*page_, slot_).store(0);
-    pool_->state_.with([&](State& state) { state.free.push_back(slot_); });
-}
-
-std::function<void()> EventPool::Event::completion() const {
-    return [page = page_, slot = slot_, nonce = nonce_]() mutable {
-        slot_in(*page, slot).compare_exchange_strong(nonce, nonce | kDone);  // unless another event has the slot now
-    };
 }
 
 void wait_for_event(const IpcBytes& bytes) {

@@ -99,24 +99,12 @@ class EventPool {
 public:
     static constexpr std::size_t kEvents = 1000;
 
-    class Event final : public DeviceEvent {
-    public:
-        Event(EventPool& pool, std::shared_ptr<const SharedMemory> page, std::uint32_t slot, std::size_t device);
-        ~Event() override;
-        const IpcBytes& bytes() const override { return bytes_; }
-        /// Returns a function that tells the readers that the work before the event is done. It may be called after the
-        /// event's end.
-        std::function<void()> completion() const;
-
-    private:
-        EventPool* const pool_;
-        const std::shared_ptr<const SharedMemory> page_;
-        const std::uint32_t slot_;
-        const std::uint64_t nonce_;
-        const IpcBytes bytes_;
+    struct Taken {
+        DeviceEvent event;  ///< null if no event is left
+        /// Tells the readers that the work before the event is done. May be called after the event's end.
+        std::function<void()> complete;
     };
-    /// Returns null if no event is left.
-    std::unique_ptr<Event> take(std::size_t device);
+    Taken take(std::size_t device);
     std::size_t in_use() const;
 
 private:

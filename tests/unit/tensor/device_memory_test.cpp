@@ -61,7 +61,7 @@ public:
             ++held.closed;
         });
     }
-    std::unique_ptr<DeviceEvent> record(std::size_t) const override { return nullptr; }
+    DeviceEvent record(std::size_t) const override { return nullptr; }
     std::unique_ptr<DeviceUse> use(std::size_t, const IpcBytes*) const override {
         struct Use final : DeviceUse {
             explicit Use(const FakeDevice& the_device) : device(&the_device) {}

@@ -41,7 +41,7 @@ TEST_CASE("A simulated device opens no handle of its own process, and has a pool
     const TensorRef x = simulated::to_device(arange<float>({12}));
     const tensor::DevicePlace place = device.place(x);
     CHECK_THROWS_AS(device.open(0, device.export_block(place), place.generation), tensor::DeviceRejected);
-    std::vector<std::unique_ptr<tensor::DeviceEvent>> events;
+    std::vector<tensor::DeviceEvent> events;
     while (auto event = device.record(0))
         events.push_back(std::move(event));
     CHECK(events.size() == 1000);

@@ -222,7 +222,7 @@ public:
         });
     }
 
-    std::unique_ptr<DeviceEvent> record(std::size_t device) const override {
+    DeviceEvent record(std::size_t device) const override {
         const int card = ordinal(device);
         const OnDevice on(card);
         auto event = events_.record(card);

@@ -67,12 +67,15 @@ struct SharedEvent {
 
 class EventPool {
 public:
-    /// Takes an event of the current device, which must be `ordinal`. Null if all events are in use. The pool must
+    /// Records an event of the current device, which must be `ordinal`. Null if all events are in use. The pool must
     /// outlive the result.
-    std::unique_ptr<DeviceEvent> record(int ordinal) {
-        auto taken = events_.take(ordinal, [&] { return made(); });
+    DeviceEvent record(int ordinal) {
+        const auto taken = events_.take(ordinal, [&] { return made(); });
         if (!taken) return nullptr;
-        auto pooled = std::make_unique<Pooled>(*this, ordinal, *taken);
+        DeviceEvent pooled(new IpcBytes(taken->bytes), [this, ordinal, shared = *taken](const IpcBytes* bytes) {
+            delete bytes;
+            quietly("an event", [&] { events_.put_back(ordinal, shared); });
+        });
         check(driver().cuEventRecord(taken->event, kStream), "the event cannot be recorded");
         return pooled;
     }
@@ -86,19 +89,6 @@ public:
 
 private:
     static constexpr std::size_t kMost = 1000;  // of a process: near the driver's own limit
-
-    class Pooled final : public DeviceEvent {
-    public:
-        Pooled(EventPool& pool, int ordinal, const SharedEvent& shared)
-            : pool_(&pool), ordinal_(ordinal), shared_(shared) {}
-        ~Pooled() override { pool_->events_.put_back(ordinal_, shared_); }
-        const IpcBytes& bytes() const override { return shared_.bytes; }
-
-    private:
-        EventPool* const pool_;
-        const int ordinal_;
-        const SharedEvent shared_;
-    };
 
     /// Makes an event on the current device.
     SharedEvent made() {
