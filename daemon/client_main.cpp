@@ -6,10 +6,8 @@
 
 #include <shared_tensor/error.hpp>
 
-#include "cli/command_line.hpp"
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
-#include "cli/show.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "doctor.hpp"
+#include "program.hpp"
 
 #include <sys/resource.h>
 #include <unistd.h>

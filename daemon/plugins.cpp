@@ -1,4 +1,4 @@
-#include "plugins.hpp"
+#include "program.hpp"
 
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -19,10 +19,8 @@
 #include "base/memory/heap.hpp"
 #include "base/memory/memory_faults.hpp"
 #include "base/system/unique_fd.hpp"
-#include "doctor.hpp"
 #include "ending.hpp"
-#include "options.hpp"
-#include "plugins.hpp"
+#include "program.hpp"
 
 namespace {
 

@@ -1,42 +1,23 @@
-#include "cli/command_line.hpp"
+// Reads the command line: the options as one table, the help and the completion.
 
 #include <cmath>
 #include <cxxopts.hpp>
-#include <string_view>
+#include <iostream>
+#include <variant>
 
 #include <shared_tensor/version.hpp>
 
 #include "base/concurrency/clock.hpp"
+#include "cli/commands.hpp"
 #include "cli/output.hpp"
 
 namespace shared_tensor::cli {
 
 namespace {
 
-constexpr const char* kAbout = R"text(Calls the functions of a shared-tensor-server.
+using std::chrono::milliseconds;
 
-Commands:
-  call NAME [ARGUMENT...]     calls a function and shows its result (--task: as a task, with progress)
-  stream NAME [ARGUMENT...]   calls a function with streams: sends JSON values from standard input, prints its items
-  submit NAME [ARGUMENT...]   starts a call as a task and shows its id
-  status ID                   shows state and progress of a task
-  wait ID                     waits for the end of a task
-  result ID                   shows the result of a task that has ended
-  cancel ID                   ends a task
-  tasks                       lists tasks, the newest first
-  leases                      lists the leases of tensors and their holders; leases revoke ID... ends leases
-  put FILE                    publishes a .safetensors file as a set, a .npy file as a tensor
-  get NAME, get SET/MEMBER    shows a named tensor or set, or writes it to a file
-  tensors [PREFIX]            lists named tensors
-  delete NAME                 removes a named tensor; tensors that were read before stay valid
-  watch NAME                  waits for a new version of a named tensor
-  objects [release ID...]     lists the handles of objects in the server, or releases handles
-  functions [NAME]            lists the functions that can be called
-  info                        shows version, limits and totals of the server
-  doctor [URL]                shows which transports work between here and the server, and why the others do not
-  ping                        measures a round trip
-  completion                  prints a script for bash: eval "$(shared-tensor completion)"
-
+constexpr const char* kArguments = R"text(
 Arguments: by position, or all as name=value. A value is JSON; a word that is not JSON is a string.
   @file.npy is a tensor, @file.json a JSON file, @- JSON from standard input.
   shared-tensor call add 1 2
@@ -70,129 +51,134 @@ std::string unmarked(std::string word) {
     return word;
 }
 
-cxxopts::Options option_list() {
-    cxxopts::Options options("shared-tensor", kAbout);
-    options.custom_help("COMMAND [OPTION...]").positional_help("").set_width(100);
-    const auto text = [] { return cxxopts::value<std::string>(); };
-    options.add_options("Server")(
-        "url",
-        "http://host:port, https://host:port or unix:/path; default: SHARED_TENSOR_URL, else 127.0.0.1:2537 + RANK",
-        text())("tls-ca",
-                "PEM file of the authorities that may sign the server's certificate; default: the system's authorities",
-                text())("tls-certificate", "PEM file of this client's certificate, if the server asks for one", text())(
-        "tls-key", "PEM file of the certificate's key", text())(
-        "compression", "zstd: compresses tensors to and from other hosts; default: none", text())(
-        "wait-for-server", "how long to wait for a server that is still starting: 500ms, 30s, 5m", text());
-    options.add_options("Call")("timeout", "for the call, or for wait and watch: 500ms, 30s, 5m", text())(
-        "o,output", "writes the result to FILE.npy, FILE.safetensors or FILE.json", text())(
-        "task", "runs the call as a task, and waits for it")(
-        "idempotent", "the call may run twice: repeat it if the connection breaks")(
-        "key", "idempotency key: the server runs calls with the same key once", text())("session", "token of a session",
-                                                                                        text())(
-        "require", "the only allowed transports of tensors, else the call fails: shm, cuda_ipc, body, ...", text())(
-        "ttl", "how long the server keeps the finished task: 30s, 5m, 1h", text())(
-        "deadline", "after this time the server cancels the task: 30s, 5m, 1h", text())(
-        "name", "put: the name; default: the name of the file", text())(
-        "if-version", "put, delete: only if this is the current version; 0: only if the name does not exist", text())(
-        "after", "watch: waits for another version than this; default: the current version", text());
-    options.add_options("Output")("json", "one line of JSON, for programs")("names",
-                                                                            "functions, tasks, tensors: names only")(
-        "state", "tasks: only tasks in this state: pending, running, completed, failed or cancelled", text())(
-        "limit", "tasks: maximum number of tasks (100)", text())("count", "ping: number of round trips (1)", text());
-    options.add_options("Other")("h,help", "prints this text")("version", "prints the version of this program");
-    return options;
-}
-
-double number_of(const std::string& option, const std::string& given) {
-    const std::string text = unmarked(given);
+std::uint64_t whole_number(const std::string& option, const std::string& text, int least, double most) {
     std::size_t end = 0;
-    double value = 0;
+    double value = -1;
     try {
         value = std::stod(text, &end);
-    } catch (const std::logic_error&) {
-        end = 0;
+    } catch (const std::logic_error&) {  // not a number
     }
-    if (end == 0 || end != text.size() || !std::isfinite(value) || value < 0) {
+    if (end != text.size() || !std::isfinite(value) || value < 0)
         throw UsageError("--" + option + ": \"" + text + "\" is not a number of 0 or more");
-    }
-    return value;
+    if (value != std::floor(value) || value < least || value > most)
+        throw UsageError("--" + option + " must be a whole number of " + std::to_string(least) + " or more");
+    return static_cast<std::uint64_t>(value);
 }
 
-class Reader {
-public:
-    explicit Reader(const cxxopts::ParseResult& parsed) : parsed_(&parsed) {}
+/// An option and the member of a CommandLine that it sets.
+struct Option {
+    const char* group;
+    std::string name, help;
+    std::variant<std::string*, bool*, std::optional<milliseconds>*, milliseconds*, std::size_t*,
+                 std::optional<std::uint64_t>*>
+        value;
 
-    bool has(const std::string& option) const { return parsed_->count(option) > 0; }
-    std::string text(const std::string& option) const {
-        return has(option) ? (*parsed_)[option].as<std::string>() : "";
+    bool takes_value() const { return !std::holds_alternative<bool*>(value); }
+    void set(const std::string& text) const {
+        const auto duration = [&] {
+            constexpr milliseconds kLongest = std::chrono::hours(365 * 24);
+            try {
+                return std::min(parse_duration(text), kLongest);
+            } catch (const std::invalid_argument& error) {
+                throw UsageError("--" + name + ": " + error.what());
+            }
+        };
+        if (auto* const* const to = std::get_if<std::string*>(&value)) **to = text;
+        if (auto* const* const to = std::get_if<bool*>(&value)) **to = true;
+        if (auto* const* const to = std::get_if<std::optional<milliseconds>*>(&value)) **to = duration();
+        if (auto* const* const to = std::get_if<milliseconds*>(&value)) **to = duration();
+        if (auto* const* const to = std::get_if<std::size_t*>(&value)) **to = whole_number(name, text, 1, 1e9);
+        if (auto* const* const to = std::get_if<std::optional<std::uint64_t>*>(&value))
+            **to = whole_number(name, text, 0, 9e15);
     }
-    std::optional<std::chrono::milliseconds> duration(const std::string& option) const {
-        if (!has(option)) return std::nullopt;
-        constexpr std::chrono::milliseconds kLongest = std::chrono::hours(365 * 24);
-        try {
-            return std::min(parse_duration(unmarked(text(option))), kLongest);
-        } catch (const std::invalid_argument& error) {
-            throw UsageError("--" + option + ": " + error.what());
-        }
-    }
-    std::optional<std::uint64_t> whole(const std::string& option, int least, double most) const {
-        if (!has(option)) return std::nullopt;
-        const double value = number_of(option, text(option));
-        if (value != std::floor(value) || value < least || value > most)
-            throw UsageError("--" + option + " must be a whole number of " + std::to_string(least) + " or more");
-        return static_cast<std::uint64_t>(value);
-    }
-
-private:
-    const cxxopts::ParseResult* parsed_;
 };
 
-void read_options(const Reader& reader, CommandLine& line) {
-    line.client.url = reader.text("url");
-    if (reader.has("url") && line.client.url.empty())
-        throw UsageError("--url is empty: give an address, or leave it out for the server of SHARED_TENSOR_URL");
-    line.client.tls.authorities = reader.text("tls-ca");
-    line.client.tls.certificate = reader.text("tls-certificate");
-    line.client.tls.key = reader.text("tls-key");
-    if (reader.has("compression")) line.client.compression.codings = reader.text("compression");
-    line.client.wait_for_server = reader.duration("wait-for-server").value_or(line.client.wait_for_server);
-    line.call.timeout = reader.duration("timeout");
-    line.call.idempotent = reader.has("idempotent");
-    line.call.idempotency_key = reader.text("key");
-    line.call.session = reader.text("session");
-    line.call.require = reader.text("require");
-    line.call.task_ttl = reader.duration("ttl");
-    line.call.task_deadline = reader.duration("deadline");
-    line.output = reader.text("output");
-    line.state = reader.text("state");
-    line.limit = reader.whole("limit", 1, 1e9).value_or(line.limit);
-    line.count = reader.whole("count", 1, 1e9).value_or(line.count);
-    line.name = reader.text("name");
-    line.if_version = reader.whole("if-version", 0, 9e15);
-    line.after = reader.whole("after", 0, 9e15);
-    line.json = reader.has("json");
-    line.as_task = reader.has("task");
-    line.names = reader.has("names");
-    check_output(line.output);
+/// `line` must outlive the table.
+std::vector<Option> option_table(CommandLine& line) {
+    ClientOptions& client = line.client;
+    CallOptions& call = line.call;
+    return {
+        {"Server", "url",
+         "http://host:port, https://host:port or unix:/path; default: SHARED_TENSOR_URL, else 127.0.0.1:2537 + RANK",
+         &client.url},
+        {"Server", "tls-ca",
+         "PEM file of the authorities that may sign the server's certificate; default: the system's authorities",
+         &client.tls.authorities},
+        {"Server", "tls-certificate", "PEM file of this client's certificate, if the server asks for one",
+         &client.tls.certificate},
+        {"Server", "tls-key", "PEM file of the certificate's key", &client.tls.key},
+        {"Server", "compression", "zstd: compresses tensors to and from other hosts; default: none",
+         &client.compression.codings},
+        {"Server", "wait-for-server", "how long to wait for a server that is still starting: 500ms, 30s, 5m",
+         &client.wait_for_server},
+        {"Call", "timeout", "for the call, or for wait and watch: 500ms, 30s, 5m", &call.timeout},
+        {"Call", "output", "writes the result to FILE.npy, FILE.safetensors or FILE.json", &line.output},
+        {"Call", "task", "runs the call as a task, and waits for it", &line.as_task},
+        {"Call", "idempotent", "the call may run twice: repeat it if the connection breaks", &call.idempotent},
+        {"Call", "key", "idempotency key: the server runs calls with the same key once", &call.idempotency_key},
+        {"Call", "session", "token of a session", &call.session},
+        {"Call", "require", "the only allowed transports of tensors, else the call fails: shm, cuda_ipc, body, ...",
+         &call.require},
+        {"Call", "ttl", "how long the server keeps the finished task: 30s, 5m, 1h", &call.task_ttl},
+        {"Call", "deadline", "after this time the server cancels the task: 30s, 5m, 1h", &call.task_deadline},
+        {"Call", "name", "put: the name; default: the name of the file", &line.name},
+        {"Call", "if-version", "put, delete: only if this is the current version; 0: only if the name does not exist",
+         &line.if_version},
+        {"Call", "after", "watch: waits for another version than this; default: the current version", &line.after},
+        {"Output", "json", "one line of JSON, for programs", &line.json},
+        {"Output", "names", "functions, tasks, tensors: names only", &line.names},
+        {"Output", "state", "tasks: only tasks in this state: pending, running, completed, failed or cancelled",
+         &line.state},
+        {"Output", "limit", "tasks: maximum number of tasks (100)", &line.limit},
+        {"Output", "count", "ping: number of round trips (1)", &line.count},
+    };
+}
+
+std::string about() {
+    std::string text = "Calls the functions of a shared-tensor-server.\n\nCommands:\n";
+    for (const Command& command : commands()) {
+        std::string usage = "  " + std::string(command.name) + (command.words.empty() ? "" : " ");
+        usage += command.words;
+        text += row({{usage, 30}, {std::string(command.about), 0}}) + '\n';
+    }
+    return text + kArguments;
+}
+
+cxxopts::Options parser_of(const std::vector<Option>& table) {
+    cxxopts::Options parser("shared-tensor", about());
+    parser.custom_help("COMMAND [OPTION...]").positional_help("").set_width(100);
+    for (const Option& option : table) {
+        const std::string name = (option.name == "output" ? "o," : "") + option.name;
+        const auto value = option.takes_value() ? cxxopts::value<std::string>() : cxxopts::value<bool>();
+        parser.add_options(option.group)(name, option.help, value);
+    }
+    parser.add_options("Other")("h,help", "prints this text")("version", "prints the version of this program");
+    return parser;
 }
 
 }  // namespace
 
 CommandLine parse_command_line(int argc, const char* const* argv) {
     CommandLine line;
-    cxxopts::Options options = option_list();
+    const std::vector<Option> table = option_table(line);
+    cxxopts::Options parser = parser_of(table);
     const auto words = marked(argc, argv);
     std::vector<const char*> pointers;
     pointers.reserve(words.size());
     for (const auto& word : words)
         pointers.push_back(word.c_str());
     try {
-        const auto parsed = options.parse(argc, pointers.data());
-        const Reader reader(parsed);
-        if (reader.has("version")) line.print = std::string("shared-tensor ") + SHARED_TENSOR_VERSION + "\n";
-        if (reader.has("help")) line.print = options.help({"Server", "Call", "Output", "Other"}) + kEnd;
+        const auto parsed = parser.parse(argc, pointers.data());
+        if (parsed.count("version") > 0) line.print = std::string("shared-tensor ") + SHARED_TENSOR_VERSION + "\n";
+        if (parsed.count("help") > 0) line.print = parser.help({"Server", "Call", "Output", "Other"}) + kEnd;
         if (line.print) return line;
-        read_options(reader, line);
+        for (const Option& option : table) {
+            if (parsed.count(option.name) > 0)
+                option.set(option.takes_value() ? unmarked(parsed[option.name].as<std::string>()) : "");
+        }
+        if (parsed.count("url") > 0 && line.client.url.empty())
+            throw UsageError("--url is empty: give an address, or leave it out for the server of SHARED_TENSOR_URL");
+        check_output(line.output);
         line.words = parsed.unmatched();  // not a list option, which would be split at commas
     } catch (const cxxopts::exceptions::exception& error) {
         throw UsageError(error.what());
@@ -203,6 +189,18 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     line.command = std::move(line.words.front());
     line.words.erase(line.words.begin());
     return line;
+}
+
+int completion(const CommandLine&) {
+    CommandLine any;
+    std::vector<std::string> options, valued{"-o"};
+    for (const Option& option : option_table(any)) {
+        options.push_back("--" + option.name);
+        if (option.takes_value()) valued.push_back("--" + option.name);
+    }
+    options.insert(options.end(), {"--help", "--version"});
+    std::cout << completion_script(options, valued) << std::flush;
+    return kOk;
 }
 
 }  // namespace shared_tensor::cli

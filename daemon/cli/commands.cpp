@@ -1,17 +1,12 @@
 #include "cli/commands.hpp"
 
 #include <algorithm>
-#include <array>
-#include <iostream>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "cli/arguments.hpp"
 #include "cli/output.hpp"
-#include "cli/show.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 #include "transport_table.hpp"
 
@@ -20,7 +15,6 @@ namespace shared_tensor::cli {
 namespace {
 
 int call(const CommandLine& line) {
-    require_words(line, 1, SIZE_MAX, "call NAME [ARGUMENT...]");
     if (line.as_task) return call_as_task(line);
     const TypedArguments arguments({line.words.begin() + 1, line.words.end()});
     write_result(line, connect(line).call<Dynamic>(line.words.front(), arguments));
@@ -53,7 +47,6 @@ std::string info_text(const Client& client, const ServerInfo& info) {
 }
 
 int info(const CommandLine& line) {
-    require_words(line, 0, 0, "info");
     const Client client = connect(line);
     const ServerInfo about = client.info();
     print_line(line.json ? about.json : info_text(client, about));
@@ -61,7 +54,6 @@ int info(const CommandLine& line) {
 }
 
 int ping(const CommandLine& line) {
-    require_words(line, 0, 0, "ping");
     const Client client = connect(line);
     std::vector<std::chrono::nanoseconds> times(line.count);
     for (auto& time : times)
@@ -86,7 +78,6 @@ int ping(const CommandLine& line) {
 }
 
 int doctor(const CommandLine& line) {
-    require_words(line, 0, 1, "doctor [URL]");
     CommandLine there = line;
     if (!line.words.empty()) there.client.url = line.words.front();
     const Client client = connect(there);
@@ -110,33 +101,38 @@ int doctor(const CommandLine& line) {
     return kOk;
 }
 
-int completion(const CommandLine& line) {
-    require_words(line, 0, 0, "completion");
-    std::cout << kBashCompletion << std::flush;
-    return kOk;
-}
+constexpr Command kCommands[] = {
+    {"call", "NAME [ARGUMENT...]", "calls a function and shows its result (--task: as a task, with progress)", 1,
+     SIZE_MAX, call},
+    {"stream", "NAME [ARGUMENT...]",
+     "calls a function with streams: sends JSON values from standard input, prints its items", 1, SIZE_MAX, stream},
+    {"submit", "NAME [ARGUMENT...]", "starts a call as a task and shows its id", 1, SIZE_MAX, submit},
+    {"status", "ID", "shows state and progress of a task", 1, 1, status},
+    {"wait", "ID", "waits for the end of a task", 1, 1, wait},
+    {"result", "ID", "shows the result of a task that has ended", 1, 1, result},
+    {"cancel", "ID", "ends a task", 1, 1, cancel},
+    {"tasks", "", "lists tasks, the newest first", 0, 0, tasks},
+    {"leases", "[revoke ID...]", "lists the leases of tensors and their holders, or ends leases", 0, SIZE_MAX, leases},
+    {"put", "FILE", "publishes a .safetensors file as a set, a .npy file as a tensor", 1, 1, put},
+    {"get", "NAME|SET/MEMBER", "shows a named tensor or set, or writes it to a file", 1, 1, get},
+    {"tensors", "[PREFIX]", "lists named tensors", 0, 1, tensors},
+    {"delete", "NAME", "removes a named tensor; tensors that were read before stay valid", 1, 1, remove_tensor},
+    {"watch", "NAME", "waits for a new version of a named tensor", 1, 1, watch},
+    {"objects", "[release ID...]", "lists the handles of objects in the server, or releases handles", 0, SIZE_MAX,
+     objects},
+    {"functions", "[NAME]", "lists the functions that can be called", 0, 1, functions},
+    {"info", "", "shows version, limits and totals of the server", 0, 0, info},
+    {"doctor", "[URL]", "shows which transports work between here and the server, and why the others do not", 0, 1,
+     doctor},
+    {"ping", "", "measures a round trip", 0, 0, ping},
+    {"completion", "", "prints a script for bash: eval \"$(shared-tensor completion)\"", 0, 0, completion},
+};
 
-using Command = int (*)(const CommandLine&);
-constexpr std::array<std::pair<std::string_view, Command>, 20> kCommands{{{"call", call},
-                                                                          {"stream", stream},
-                                                                          {"submit", submit},
-                                                                          {"status", status},
-                                                                          {"wait", wait},
-                                                                          {"result", result},
-                                                                          {"cancel", cancel},
-                                                                          {"tasks", tasks},
-                                                                          {"leases", leases},
-                                                                          {"doctor", doctor},
-                                                                          {"put", put},
-                                                                          {"get", get},
-                                                                          {"tensors", tensors},
-                                                                          {"delete", remove_tensor},
-                                                                          {"watch", watch},
-                                                                          {"objects", objects},
-                                                                          {"functions", functions},
-                                                                          {"info", info},
-                                                                          {"ping", ping},
-                                                                          {"completion", completion}}};
+const Command* find(std::string_view name) {
+    const auto* const found =
+        std::find_if(std::begin(kCommands), std::end(kCommands), [&](const Command& one) { return one.name == name; });
+    return found == std::end(kCommands) ? nullptr : found;
+}
 
 }  // namespace
 
@@ -160,16 +156,20 @@ Client connect_patiently(const CommandLine& line) {
     return connect(other);
 }
 
-void require_words(const CommandLine& line, std::size_t least, std::size_t most, const char* what) {
-    if (line.words.size() < least || line.words.size() > most)
-        throw UsageError(std::string("use: shared-tensor ") + what);
+std::span<const Command> commands() { return kCommands; }
+
+void throw_usage(const CommandLine& line) {
+    const Command& command = *find(line.command);
+    std::string usage = "use: shared-tensor " + line.command;
+    if (!command.words.empty()) usage.append(" ").append(command.words);
+    throw UsageError(usage);
 }
 
 int run(const CommandLine& line) {
-    const auto found =
-        std::find_if(kCommands.begin(), kCommands.end(), [&](const auto& one) { return one.first == line.command; });
-    if (found == kCommands.end()) throw UsageError("there is no command " + line.command);
-    return found->second(line);
+    const Command* const command = find(line.command);
+    if (command == nullptr) throw UsageError("there is no command " + line.command);
+    if (line.words.size() < command->least || line.words.size() > command->most) throw_usage(line);
+    return command->run(line);
 }
 
 }  // namespace shared_tensor::cli

@@ -1,16 +1,17 @@
+#include <utility>
+
 #include "cli/commands.hpp"
 
 namespace shared_tensor::cli {
 
-const char* const kBashCompletion = R"bash(# bash completion of shared-tensor
+namespace {
+
+constexpr const char* kScript = R"bash(# bash completion of shared-tensor
 _shared_tensor() {
     local word="${COMP_WORDS[COMP_CWORD]}" command="" url="" i
-    local commands="call stream submit status wait result cancel tasks put get tensors delete watch leases objects functions info
-        doctor ping completion"
-    local options="--url --tls-ca --tls-certificate --tls-key --compression --wait-for-server --timeout --output --task
-        --idempotent --key --session --require --ttl --deadline --name --if-version --after --json --names --state --limit
-        --count --help --version"
-    local valued=" -o --output --tls-ca --tls-certificate --tls-key --compression --wait-for-server --timeout --key --session --require --ttl --deadline --state --limit --count --name --if-version --after "
+    local commands="@commands@"
+    local options="@options@"
+    local valued=" @valued@ "
     local position=0
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "${COMP_WORDS[i]}" in
@@ -58,5 +59,24 @@ _shared_tensor() {
 }
 complete -o default -F _shared_tensor shared-tensor
 )bash";
+
+std::string joined(const std::vector<std::string>& words) {
+    std::string text;
+    for (const std::string& word : words)
+        text.append(text.empty() ? "" : " ").append(word);
+    return text;
+}
+
+}  // namespace
+
+std::string completion_script(const std::vector<std::string>& options, const std::vector<std::string>& valued) {
+    std::vector<std::string> names;
+    for (const Command& command : commands())
+        names.emplace_back(command.name);
+    std::string script = kScript;
+    for (const auto& [place, words] : {std::pair("@commands@", &names), {"@options@", &options}, {"@valued@", &valued}})
+        script.replace(script.find(place), std::string_view(place).size(), joined(*words));
+    return script;
+}
 
 }  // namespace shared_tensor::cli

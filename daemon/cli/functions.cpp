@@ -3,7 +3,6 @@
 
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
-#include "cli/show.hpp"
 
 namespace shared_tensor::cli {
 
@@ -145,24 +144,12 @@ Json functions_only(Json document) {
     return document;
 }
 
-/// One name per line.
-std::string function_names(const Json& document) {
-    std::string names;
-    for (const auto& method : member(document, "methods")) {
-        if (!is_own(method)) names.append(names.empty() ? "" : "\n").append(text_of(method, "name"));
-    }
-    return names;
-}
-
 }  // namespace
 
 int functions(const CommandLine& line) {
-    require_words(line, 0, 1, "functions [NAME]");
     const Json document = parse_answer(connect(line).discover());
-    if (line.json) {
-        print_line(compact(functions_only(document)));
-    } else if (line.names) {
-        print_line(function_names(document));
+    if (line.json || line.names) {
+        print_list(line, functions_only(document), "methods", "name", {});
     } else {
         print_line(describe_functions(document, line.words.empty() ? "" : line.words.front()));
     }

@@ -9,7 +9,6 @@
 #include <memory>
 #include <system_error>
 
-#include "cli/show.hpp"
 #include "tensor/files/tensor_file.hpp"
 #include "tensor/handle.hpp"
 
@@ -50,19 +49,37 @@ void print_line(const std::string& text) {
     if (!std::cout) throw UsageError("standard output cannot be written; is the disk full?");
 }
 
-std::string row(const std::vector<std::pair<std::string, std::size_t>>& columns, const std::string& last) {
+std::string row(const std::vector<std::pair<std::string, std::size_t>>& cells) {
     std::string text;
-    for (const auto& [column, width] : columns)
-        text += column + std::string(column.size() < width ? width - column.size() : 1, ' ');
-    return text + last;
+    for (const auto& [cell, width] : cells) {
+        text += cell;
+        if (width > 0) text.append(cell.size() < width ? width - cell.size() : 1, ' ');
+    }
+    return text;
+}
+
+std::string row_of(const std::vector<Column>& columns, const codec::Json& element) {
+    std::vector<std::pair<std::string, std::size_t>> cells;
+    for (const Column& column : columns) {
+        const auto* const member = std::get_if<const char*>(&column.cell);
+        cells.emplace_back(member != nullptr ? text_in(element, *member) : std::get<1>(column.cell)(element),
+                           column.width);
+    }
+    return row(cells);
 }
 
 void print_list(const CommandLine& line, const codec::Json& page, const char* list, const char* name,
-                const std::string& title, const std::function<std::string(const codec::Json&)>& row_of) {
+                const std::vector<Column>& columns) {
     if (line.json) return print_line(compact(page));
-    std::string text = line.names ? "" : title;
+    std::string text;
+    if (!line.names) {
+        std::vector<std::pair<std::string, std::size_t>> titles;
+        for (const Column& column : columns)
+            titles.emplace_back(column.title, column.width);
+        text = row(titles);
+    }
     for (const auto& element : page.value(list, codec::Json::array()))
-        text.append(text.empty() ? "" : "\n").append(line.names ? element.value(name, std::string()) : row_of(element));
+        text.append(text.empty() ? "" : "\n").append(line.names ? text_in(element, name) : row_of(columns, element));
     print_line(text);
 }
 

@@ -1,12 +1,11 @@
 #pragma once
 
-#include <functional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
-#include "cli/command_line.hpp"
-#include "cli/dynamic.hpp"
+#include "cli/commands.hpp"
 
 namespace shared_tensor::cli {
 
@@ -19,13 +18,21 @@ void write_result(const CommandLine& line, const Dynamic& result);
 /// Prints a line to standard output. Throws UsageError if it cannot be written.
 void print_line(const std::string& text);
 
-/// A row of a table: each text in a column of that width, then `last`.
-std::string row(const std::vector<std::pair<std::string, std::size_t>>& columns, const std::string& last);
+/// A row of a table: each text in a column of that width (0: of its own).
+std::string row(const std::vector<std::pair<std::string, std::size_t>>& cells);
+
+/// A column of a list: its title, its width, and its cells: a member of each element, or made from the element.
+struct Column {
+    const char* title;
+    std::size_t width;
+    std::variant<const char*, std::string (*)(const codec::Json& element)> cell;
+};
+std::string row_of(const std::vector<Column>& columns, const codec::Json& element);
 
 /// Prints the list that is the member `list` of `page`: the page as JSON, or the member `name` of each element, or a
 /// table with a row for each, as the command line says.
 void print_list(const CommandLine& line, const codec::Json& page, const char* list, const char* name,
-                const std::string& title, const std::function<std::string(const codec::Json&)>& row_of);
+                const std::vector<Column>& columns);
 
 /// Reads the whole file; "-" is standard input. Throws UsageError.
 std::string read_file(const std::string& path);

@@ -1,4 +1,4 @@
-#include "cli/show.hpp"
+#include "cli/values.hpp"
 
 #include <array>
 #include <cstddef>
@@ -8,8 +8,9 @@
 
 #include "protocol/json_rpc/json_text.hpp"
 #include "tensor/element.hpp"
+#include "tensor/element_reader.hpp"
+#include "tensor/files/tensor_set.hpp"
 #include "tensor/layout.hpp"
-#include "tensor/transports/tensor_transfer.hpp"
 
 namespace shared_tensor::cli {
 
@@ -23,36 +24,18 @@ constexpr std::size_t kStep = 2;
 constexpr std::uint64_t kShownWhole = 60;  // maximum number of elements that are all shown
 constexpr std::int64_t kEdge = 3;
 
-/// The properties and bytes of a tensor, from its descriptor.
-struct Look {
-    tensor::DType dtype;
-    tensor::Shape shape;
-    std::span<const std::byte> bytes;  // contiguous
-    tensor::TensorTransfer transfer;   // keeps the bytes alive
-};
-
-Look look_at(const codec::TensorPointer& tensor) {
-    tensor::ExportPolicy policy;
-    policy.accept = {tensor::TransportKind::body};
-    Look look{tensor::DType::float32, {}, {}, tensor::TensorTransfer({}, policy)};
-    const codec::Json descriptor = look.transfer.describe(tensor);
-    look.dtype = *tensor::parse_dtype(descriptor.at("dtype").get_ref<const std::string&>());
-    look.shape = descriptor.at("shape").get<tensor::Shape>();
-    if (!look.transfer.body().parts().empty()) look.bytes = look.transfer.body().parts().front().bytes;
-    return look;
-}
-
+/// Prints the elements as nested lists; a large tensor shows the first and last three of each dimension. Lines after
+/// the first are indented by `indent`.
 class ElementPrinter {
 public:
-    ElementPrinter(const Look& look, std::size_t indent)
-        : look_(&look),
-          strides_(tensor::contiguous_strides(look.shape)),
-          codec_(tensor::element_codec(look.dtype)),
-          item_(tensor::size_of(look.dtype)),
+    ElementPrinter(const codec::TensorPointer& tensor, std::size_t indent)
+        : reader_(tensor),
+          shape_(tensor::shape_of(tensor)),
+          strides_(tensor::contiguous_strides(shape_)),
+          codec_(tensor::element_codec(tensor->tensor().dtype())),
+          item_(size_of(tensor->tensor().dtype())),
           indent_(indent) {
-        std::uint64_t elements = 1;
-        for (const auto size : look.shape)
-            elements *= static_cast<std::uint64_t>(size);
+        const std::uint64_t elements = tensor->tensor().elements();
         short_ = elements > kShownWhole || elements == 0;  // an empty tensor may have many empty rows
     }
 
@@ -63,10 +46,11 @@ public:
 
 private:
     void print_element(std::int64_t index) {
-        const std::byte* at = look_->bytes.data() + static_cast<std::size_t>(index) * item_;
+        alignas(16) std::array<std::byte, 16> element{};
+        reader_.read(static_cast<std::uint64_t>(index) * item_, std::span(element).first(item_));
         if (codec_ == nullptr) {  // two small numbers in a byte: shows the byte
-            text_ += std::to_string(std::to_integer<unsigned>(*at));
-        } else if (const auto json = codec_->print(at); json.is_string()) {
+            text_ += std::to_string(std::to_integer<unsigned>(element[0]));
+        } else if (const auto json = codec_->print(element.data()); json.is_string()) {
             text_ += json.get_ref<const std::string&>();  // e.g. NaN
         } else {
             json_rpc::print_json(json, text_);
@@ -74,9 +58,9 @@ private:
     }
 
     void print_dimension(std::size_t dimension, std::int64_t offset) {
-        if (dimension == look_->shape.size()) return print_element(offset);
-        const std::int64_t size = look_->shape[dimension];
-        const bool last = dimension + 1 == look_->shape.size();
+        if (dimension == shape_.size()) return print_element(offset);
+        const std::int64_t size = shape_[dimension];
+        const bool last = dimension + 1 == shape_.size();
         text_ += '[';
         for (std::int64_t i = 0; i < size; ++i) {
             if (i > 0) separate(dimension, last);
@@ -94,19 +78,13 @@ private:
         text_ += last ? ", " : ",\n" + std::string(indent_ + dimension + 1, ' ');
     }
 
-    const Look* look_;
-    tensor::Shape strides_;
+    const tensor::ElementReader reader_;
+    const tensor::Shape shape_, strides_;
     const tensor::ElementCodec* codec_;
     std::size_t item_, indent_;
     bool short_ = false;
     std::string text_;
 };
-
-/// The elements as nested lists; a large tensor shows the first and last three of each dimension. Lines after the first
-/// are indented by `indent`.
-std::string tensor_elements(const codec::TensorPointer& tensor, std::size_t indent) {
-    return ElementPrinter(look_at(tensor), indent).print();
-}
 
 class Printer {
 public:
@@ -129,7 +107,7 @@ private:
     void print_value(const Json& json, std::size_t indent) {
         if (const auto* tensor = tensor_in(json)) {
             text_ += tensor_title(*tensor) + "\n" + std::string(indent + kStep, ' ') +
-                     tensor_elements(*tensor, indent + kStep);
+                     ElementPrinter(*tensor, indent + kStep).print();
         } else if (!json.is_structured() || json.empty() || is_short(json)) {
             text_ += compact(json);
         } else {
@@ -158,17 +136,22 @@ private:
 }  // namespace
 
 std::string tensor_title(const codec::TensorPointer& tensor) {
-    const Look look = look_at(tensor);
-    std::string text = "tensor " + std::string(tensor::name_of(look.dtype)) + " [";
-    for (std::size_t i = 0; i < look.shape.size(); ++i)
-        text += (i > 0 ? ", " : "") + std::to_string(look.shape[i]);
-    return text + "]";
+    std::string shape;
+    for (const std::int64_t size : tensor->tensor().shape())
+        shape.append(shape.empty() ? "" : ", ").append(std::to_string(size));
+    return "tensor " + std::string(name_of(tensor->tensor().dtype())) + " [" + shape + "]";
 }
 
 std::string compact(const Json& json) {
     std::string text;
     json_rpc::print_json(json, text);
     return text;
+}
+
+std::string text_in(const Json& object, const char* member) {
+    const auto found = object.find(member);
+    if (found == object.end()) return {};
+    return found->is_string() ? found->get<std::string>() : compact(*found);
 }
 
 std::string show(const Dynamic& value) {

@@ -13,10 +13,8 @@
 
 #include <shared_tensor/client/stream_call.hpp>
 
-#include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
-#include "cli/show.hpp"
 
 namespace shared_tensor::cli {
 
@@ -113,7 +111,6 @@ private:
 }  // namespace
 
 int stream(const CommandLine& line) {
-    require_words(line, 1, SIZE_MAX, "stream NAME [ARGUMENT...]");
     const std::string& name = line.words.front();
     const Client client = connect(line);
     const StreamNames names = streams_of(client, name);

@@ -9,7 +9,6 @@
 
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
-#include "cli/show.hpp"
 #include "tensor/files/tensor_set.hpp"
 #include "tensor/handle.hpp"
 
@@ -43,20 +42,14 @@ std::string show_bytes(std::uint64_t bytes) {
     return text;
 }
 
-std::string tensor_line(const codec::Json& info) {
+std::string size_text(const codec::Json& info) { return show_bytes(info["bytes"].get<std::uint64_t>()); }
+
+std::string kind_text(const codec::Json& info) {
+    if (info.contains("members")) return "set of " + compact(info["members"]);
     std::string kind;
-    if (info.contains("members")) {
-        kind = "set of " + compact(info["members"]);
-    } else {
-        for (const auto& count : info["shape"])
-            kind.append(kind.empty() ? "" : ", ").append(compact(count));
-        kind = info["dtype"].get<std::string>() + " [" + kind + ']';
-    }
-    return row({{info["name"].get<std::string>(), 32},
-                {compact(info["version"]), 9},
-                {show_bytes(info["bytes"].get<std::uint64_t>()), 11},
-                {info["published_at"].get<std::string>(), 26}},
-               kind);
+    for (const auto& count : info["shape"])
+        kind.append(kind.empty() ? "" : ", ").append(compact(count));
+    return info["dtype"].get<std::string>() + " [" + kind + ']';
 }
 
 codec::Json json_of(const NamedTensor& named) {
@@ -80,7 +73,7 @@ std::string text_of(const NamedTensor& named) {
         text += "\n  " + key + ": " + value;
     if (!named.is_set()) return text + '\n' + show(from_tensor(tensor::make_handle(named.tensor())));
     for (const std::string& name : named.names())
-        text += "\n" + row({{name, 40}}, tensor_title(tensor::make_handle(named[name])));
+        text += "\n" + row({{name, 40}, {tensor_title(tensor::make_handle(named[name])), 0}});
     return text;
 }
 
@@ -127,7 +120,6 @@ Published put_one(const CommandLine& line, const Client& client, const std::stri
 }  // namespace
 
 int put(const CommandLine& line) {
-    require_words(line, 1, 1, "put FILE.safetensors|FILE.npy [--name NAME]");
     const Published made = put_one(line, connect(line), line.words.front());
     print_line(line.json ? compact({{"name", made.name}, {"version", made.version}, {"bytes", made.bytes}})
                          : made.name + ", version " + std::to_string(made.version) + ", " + show_bytes(made.bytes));
@@ -135,7 +127,6 @@ int put(const CommandLine& line) {
 }
 
 int get(const CommandLine& line) {
-    require_words(line, 1, 1, "get NAME|SET/MEMBER [-o FILE.safetensors|FILE.npy]");
     const Client client = connect(line);
     const NamedTensors names(client);
     const std::string& name = line.words.front();
@@ -149,7 +140,6 @@ int get(const CommandLine& line) {
 }
 
 int tensors(const CommandLine& line) {
-    require_words(line, 0, 1, "tensors [PREFIX]");
     const auto list = NamedTensors(connect(line)).list(line.words.empty() ? "" : line.words.front());
     codec::Json json = codec::Json::array();
     for (const NamedTensorInfo& info : list) {
@@ -163,14 +153,17 @@ int tensors(const CommandLine& line) {
         json.push_back(std::move(one));
     }
     print_list(line, {{"tensors", std::move(json)}}, "tensors", "name",
-               row({{"NAME", 32}, {"VERSION", 9}, {"SIZE", 11}, {"PUBLISHED", 26}}, "WHAT"), &tensor_line);
+               {{"NAME", 32, "name"},
+                {"VERSION", 9, "version"},
+                {"SIZE", 11, &size_text},
+                {"PUBLISHED", 26, "published_at"},
+                {"WHAT", 0, &kind_text}});
     return kOk;
 }
 
 int remove_tensor(const CommandLine& line) {
-    require_words(line, 1, 1, "delete NAME");
-    const codec::Json gone = to_json(connect(line).call<Dynamic>("tensor.delete", named("name", line.words.front()),
-                                                                 named("if_version", line.if_version)));
+    const codec::Json gone =
+        ask(line, "tensor.delete", named("name", line.words.front()), named("if_version", line.if_version));
     print_line(line.json ? compact(gone)
                          : line.words.front() + ", version " + compact(gone.value("version", codec::Json())) +
                                ", deleted; tensors that were read before stay valid");
@@ -178,7 +171,6 @@ int remove_tensor(const CommandLine& line) {
 }
 
 int watch(const CommandLine& line) {
-    require_words(line, 1, 1, "watch NAME [--after VERSION]");
     const std::string& name = line.words.front();
     const NamedTensors names(connect_patiently(line));
     const auto now = std::chrono::milliseconds(0);

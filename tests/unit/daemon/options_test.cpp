@@ -9,8 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "help.hpp"
-#include "options.hpp"
+#include "program.hpp"
 
 using namespace shared_tensor;
 using server::Option;

@@ -8,6 +8,8 @@
 
 #include "server/option_table.hpp"
 
+// The parts of shared-tensor-server.
+
 namespace shared_tensor::daemon {
 
 /// All options of shared-tensor-server.
@@ -30,5 +32,22 @@ struct ParsedOptions {
 /// file, and the file over the defaults. The default port is 2537 + RANK (else LOCAL_RANK). Throws
 /// std::invalid_argument with one line that names the fault and its source.
 ParsedOptions parse_options(int argc, char** argv);
+
+/// The text of --help, or of --help-all if `all`: one entry for each option, at most 100 columns. The options in
+/// `defaults` have their default values.
+std::string help_text(const std::vector<server::Option>& defaults, bool all);
+
+/// A default value as people write it: 64M, 30s, on; empty: there is no default to show.
+std::string default_text(const server::Option& option);
+
+/// Runs `shared-tensor-server doctor`. Starts a server with these options, without functions and on a free port; asks
+/// it as a client for the usable transports; checks this host for what they need; prints a report. Returns the exit
+/// code: 0 if a server can serve and share memory here, else 1.
+int doctor(DaemonOptions options);
+
+/// Loads a plugin and adds its functions. It is never unloaded. No other user may own the file or be able to write to
+/// it, because its code runs as this user. Throws std::runtime_error with one line if the file is missing, is not a
+/// plugin, or is built for another version.
+void load_plugin(const std::string& path, Registry& registry);
 
 }  // namespace shared_tensor::daemon
