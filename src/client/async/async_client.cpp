@@ -7,7 +7,6 @@
 #include "base/log/log.hpp"
 #include "client/async/async_core.hpp"
 #include "client/call/dependencies.hpp"
-#include "client/tasks/submission.hpp"
 
 namespace shared_tensor {
 

@@ -8,6 +8,7 @@
 #include "base/log/log.hpp"
 #include "client/call/failure.hpp"
 #include "client/call/receipts.hpp"
+#include "client/local/shared_memory.hpp"
 #include "net/message/text.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/json_rpc/error.hpp"
@@ -21,6 +22,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLongestTimeout{std::chrono::hours(24)};  // servers reject longer timeouts
 constexpr milliseconds kLongestPing{5'000};
+constexpr milliseconds kStartPause{50};  // between tries as long as the server was never reached
 
 }  // namespace
 
@@ -67,7 +69,7 @@ Incoming Core::send(const Outgoing& request, const CallOptions& options, Receipt
         if (receipt != nullptr) receipt->total = clock().now() - times.start;
     });
     const auto send_as = [&](const Outgoing& form) {
-        return retried(options, times, [&] { return send_once(form, options, times, receipt); });
+        return retried(options, times, [&](int&) { return send_once(form, options, times, receipt); });
     };
     return counted(times.start, [&] {
         std::optional<json_rpc::Error> gone;
@@ -99,10 +101,21 @@ std::string Core::session_for(const Outgoing& request) const {
 /// Returns when to repeat a failed try; nothing if it must not be repeated.
 std::optional<SteadyTime> Core::next_try(const RpcError& error, const CallOptions& options, const Times& times,
                                          int& tries) {
-    const auto pause = is_start(error, times) ? kStartPause : pause_after(error, options, tries++);
+    const bool made_progress = tries == 0;
+    tries = std::max(tries, 1);
+    const milliseconds asked =
+        times.of_transfer && error.is(ErrorCode::busy) ? details_of(error).retry_after : milliseconds(0);
+    std::optional<milliseconds> pause;
+    if (asked.count() > 0) {
+        pause = asked + milliseconds(here().next_id.fetch_add(1) % 16);
+    } else if (made_progress) {
+        if (is_safe_to_repeat(error, options)) pause = milliseconds(0);
+    } else {
+        pause = is_start(error, times) ? kStartPause : pause_after(error, options, tries++);
+    }
     const SteadyTime next = later(clock().now(), pause.value_or(milliseconds(0)));
     if (!pause || next >= times.deadline || is_shut_down()) return std::nullopt;
-    return next;
+    return made_progress && asked.count() == 0 ? kAtOnce : next;
 }
 
 Core::Times Core::times_of(const CallOptions& options) const {
@@ -133,25 +146,33 @@ Incoming Core::send_once(const Outgoing& request, const CallOptions& options, co
     if (receipt != nullptr) ++receipt->tries;
     net::ClientResponse response;
     try {
-        response = here().dependencies.sender->send(try_of(request, options, shared, now, times));
+        response = exchange(try_of(request, options, shared, now, times));
     } catch (const net::TransportError& error) {
-        if (error.sent) here().reached.store(true, std::memory_order_relaxed);
         throw_failure(error, request.method(), url());
     }
-    if (Local& local = here(); !local.reached.load(std::memory_order_relaxed))
-        local.reached.store(true, std::memory_order_relaxed);
     request.answered();
     if (shared.empty()) note_coding(response);
     note_times(response.headers, now);
     if (receipt != nullptr) note_answer(*receipt, response.headers, request.copied());
     const bool own_session = options.session.empty() && !shared.empty();
     try {
-        return Incoming::read(response, request, ports(), url(),
-                              {shared, own_session, objects_of_answers(),
-                               [&]() -> Fetch { return request.method() == kFetch ? Fetch() : fetches(options); }});
+        const CallOptions* const fetch = request.method() == kFetch ? nullptr : &options;
+        return Incoming::read(response, request, ports(), url(), {shared, own_session, weak_from_this(), fetch});
     } catch (const SessionRejected&) {  // a request that names memory of the session cannot be sent again unchanged
         if (request.memory().empty()) forget_session(shared);
         ports().session_rejected(shared);
+        throw;
+    }
+}
+
+net::ClientResponse Core::exchange(const net::ClientRequest& request) const {
+    Local& local = here();
+    try {
+        net::ClientResponse response = local.dependencies.sender->send(request);
+        if (!local.reached.load(std::memory_order_relaxed)) local.reached.store(true, std::memory_order_relaxed);
+        return response;
+    } catch (const net::TransportError& error) {
+        if (error.sent) local.reached.store(true, std::memory_order_relaxed);
         throw;
     }
 }
@@ -212,7 +233,12 @@ net::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& opti
 net::Headers Core::headers_of(const CallOptions& options, const std::string& shared) const {
     net::Headers headers = headers_;
     headers.add(kProtocolHeader, std::string(kNewestProtocol));
-    headers.add("Shared-Tensor-Accept", shared.empty() ? options_.accept : ports().accepted() + ", " + options_.accept);
+    std::string accept = options_.accept;
+    if (!shared.empty()) {
+        const auto memory = ports().memory();
+        accept = (memory != nullptr ? memory->accepted() : "shm") + ", " + accept;
+    }
+    headers.add("Shared-Tensor-Accept", std::move(accept));
     if (shared.empty() && compression_) headers.add("Shared-Tensor-Coding", "zstd");
     if (!options.require.empty()) headers.add("Shared-Tensor-Require", options.require);
     if (const std::string& session = options.session.empty() ? shared : options.session; !session.empty())
@@ -230,21 +256,18 @@ std::shared_ptr<net::WebSocket> Core::connect_web_socket(std::string_view method
     try {
         auto connected = here().dependencies.sender->connect_web_socket(std::move(request));
         here().reached.store(true, std::memory_order_relaxed);
-        if (auto* socket = std::get_if<std::shared_ptr<net::WebSocket>>(&connected)) return std::move(*socket);
+        if (auto* socket = std::get_if<std::shared_ptr<net::WebSocket>>(&connected)) {
+            here().sockets.with([&](auto& all) {
+                std::erase_if(all, [](const auto& one) { return one.expired(); });
+                all.push_back(*socket);
+            });
+            if (is_shut_down()) (*socket)->abort();
+            return std::move(*socket);
+        }
         throw_rejection(std::get<net::ClientResponse>(connected), method, std::string(method) + ": " + url(), false);
     } catch (const net::TransportError& error) {
         throw_failure({error.kind, false, error.what()}, method, url());  // not sent: a handshake has no effect
     }
-}
-
-std::shared_ptr<const void> Core::on_shutdown(std::function<void()> ended) {
-    const auto kept = std::make_shared<const Ended>(std::move(ended));
-    here().at_end.with([&](auto& all) {
-        std::erase_if(all, [](const auto& one) { return one.expired(); });
-        all.push_back(kept);
-    });
-    if (is_shut_down()) (*kept)();
-    return kept;
 }
 
 std::shared_ptr<Objects> Core::objects() {
@@ -256,13 +279,6 @@ std::shared_ptr<Objects> Core::objects() {
         }
         return objects;
     });
-}
-
-ObjectsOf Core::objects_of_answers() {
-    return [weak = weak_from_this()]() -> std::shared_ptr<Objects> {
-        const auto self = weak.lock();
-        return self != nullptr ? self->objects() : nullptr;
-    };
 }
 
 void Core::release(const std::vector<std::string>& ids) {
@@ -309,8 +325,8 @@ void Core::shutdown() {
     local.shut_down.with([](bool& down) { down = true; });
     local.shut_down.notify_all();
     local.dependencies.sender->shutdown();
-    for (const auto& weak : local.at_end.with([](const auto& all) { return all; })) {
-        if (const auto ended = weak.lock()) (*ended)();
+    for (const auto& weak : local.sockets.with([](const auto& all) { return all; })) {
+        if (const auto socket = weak.lock()) socket->abort();
     }
 }
 

@@ -21,7 +21,6 @@
 #include "base/system/fork.hpp"
 #include "client/call/dependencies.hpp"
 #include "client/call/incoming.hpp"
-#include "client/call/objects.hpp"
 #include "client/call/outgoing.hpp"
 
 namespace shared_tensor::client {
@@ -29,11 +28,8 @@ namespace shared_tensor::client {
 /// Returns `now` + `wait`, with `wait` limited to 0 to 365 days: a longer wait could overflow the clock.
 SteadyTime later(SteadyTime now, std::chrono::milliseconds wait);
 
-/// The pause between tries as long as the server was never reached.
-inline constexpr std::chrono::milliseconds kStartPause{50};
-
-/// The method that asks for a result again, by another transport, if the client could not open it.
-inline constexpr const char* kFetch = "lease.get";
+/// The time of a try that follows at once.
+inline constexpr SteadyTime kAtOnce{};
 
 /// Counts the retries that a RetryBudget allows. Thread safety: all methods from any thread.
 class Budget {
@@ -100,16 +96,12 @@ public:
     std::string session_for(const Outgoing& request) const;
 
     /// Opens a WebSocket with the header fields of a request. `session` is the session on the local channel, "" for
-    /// none. `method` is for error texts. Blocks, until `deadline` at most. Throws as calls do.
+    /// none. `method` is for error texts. Blocks, until `deadline` at most. shutdown() aborts the WebSocket. Throws as
+    /// calls do.
     std::shared_ptr<net::WebSocket> connect_web_socket(std::string_view method, const CallOptions& options,
                                                        const std::string& session, SteadyTime deadline);
     /// The table that adopts the object handles of answers.
-    ObjectsOf objects_of_answers();
-    /// The functions that fetch tensors which did not come with an answer.
-    Fetch fetches(const CallOptions& options);
-    /// Registers `ended` to be called at shutdown(), or at once if the core is shut down already. Destroying the result
-    /// removes the registration. `ended` must not block, and must tolerate a second call.
-    std::shared_ptr<const void> on_shutdown(std::function<void()> ended);
+    std::shared_ptr<Objects> objects();
     const ClientOptions& options() const { return options_; }
     /// Calls `run`, and counts it as one request in the statistics.
     template <class Run>
@@ -136,11 +128,13 @@ public:
     /// The times of one request.
     struct Times {
         SteadyTime start, deadline, start_of_server;
-        bool may_have_run = false;  ///< an earlier try may have run
+        bool may_have_run = false;  ///< an earlier try of a call may have run
+        /// A try of a transfer after the delay that a busy server asked for costs nothing of the retry budget.
+        bool of_transfer = false;
     };
     Times times_of(const CallOptions& options) const;
-    /// Calls `attempt()` until it does not throw RpcError, as often as the options and `times` allow. Blocks between
-    /// tries.
+    /// Calls `attempt(tries)` until it does not throw RpcError, as often as the options and `times` allow. Blocks
+    /// between tries. An attempt that made progress sets `tries` to 0: the next try then follows at once.
     template <class Attempt>
     auto retried(const CallOptions& options, Times& times, Attempt attempt);
 
@@ -148,6 +142,7 @@ private:
     friend class Transfer;
     std::optional<SteadyTime> next_try(const RpcError& error, const CallOptions& options, const Times& times,
                                        int& tries);
+    net::ClientResponse exchange(const net::ClientRequest& request) const;
     Incoming send_once(const Outgoing& request, const CallOptions& options, const Times& times, Receipt* receipt);
     net::ClientRequest try_of(const Outgoing& request, const CallOptions& options, const std::string& shared,
                               SteadyTime now, const Times& times) const;
@@ -158,13 +153,9 @@ private:
     void note_times(const net::Headers& headers, SteadyTime sent);
 
     net::Headers headers_of(const CallOptions& options, const std::string& shared) const;
-    std::shared_ptr<Objects> objects();
-    codec::TensorPointer fetch(const NotOpened& lost, const CallOptions& of_call);
-    std::shared_ptr<PooledBuffer> fetch(const ByUrl& there, CallOptions options);
     bool uses_another_transport(const InvalidParams& error, const Outgoing& request) const;
     void release(const std::vector<std::string>& ids);
 
-    using Ended = std::function<void()>;
     /// The state that belongs to one process.
     struct Local {
         Local(Dependencies the_dependencies, RetryBudget limits)
@@ -176,7 +167,7 @@ private:
         LatencyHistogram latency, compute, network;
         Guarded<std::weak_ptr<Objects>> objects;  ///< alive as long as handles exist; keeps the core alive
         Guarded<bool> shut_down{false};
-        Guarded<std::vector<std::weak_ptr<const Ended>>> at_end;
+        Guarded<std::vector<std::weak_ptr<net::WebSocket>>> sockets;
         std::atomic<bool> reached{false};  ///< the server was reached once
         std::atomic<std::uint64_t> next_id{1}, requests{0}, failures{0}, retries{0};
     };
@@ -198,7 +189,7 @@ auto Core::retried(const CallOptions& options, Times& times, Attempt attempt) {
     for (int tries = 1;;) {
         SteadyTime again;
         try {
-            return attempt();
+            return attempt(tries);
         } catch (const Cancelled& error) {
             if (error.may_have_run() || !times.may_have_run) throw;
             throw Cancelled(error.code(), error.message(), error.data(),
@@ -208,9 +199,9 @@ auto Core::retried(const CallOptions& options, Times& times, Attempt attempt) {
             if (!next) throw;
             again = *next;
             const auto* failure = dynamic_cast<const TransportFailure*>(&error);
-            times.may_have_run |= failure != nullptr && failure->may_have_run();
+            times.may_have_run |= !times.of_transfer && failure != nullptr && failure->may_have_run();
         }
-        sleep_until(again, options.stop);
+        if (again != kAtOnce) sleep_until(again, options.stop);
         here().retries.fetch_add(1, std::memory_order_relaxed);
     }
 }

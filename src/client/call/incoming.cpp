@@ -9,27 +9,87 @@
 #include <utility>
 #include <variant>
 
+#include "base/concurrency/background.hpp"
 #include "base/log/log.hpp"
+#include "client/call/core.hpp"
 #include "client/call/failure.hpp"
+#include "client/transfers/transfer.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/codec/json_source.hpp"
+#include "protocol/json_rpc/error.hpp"
 #include "protocol/json_rpc/message.hpp"
+#include "tensor/transports/transport.hpp"
 
 namespace shared_tensor::client {
+
+namespace {
+
+/// Downloads the elements of a tensor that stayed in the server, and releases its lease. Waits only a short time for
+/// the release, because the lease also ends by itself.
+std::shared_ptr<PooledBuffer> fetch(Core& core, const ByUrl& there, CallOptions options) {
+    options.timeout.reset();  // it limited the call, and the call has been answered
+    auto elements = [&] {
+        try {
+            return download(core, there.url + ".raw", {.connections = core.options().connections}, options).bytes;
+        } catch (const Cancelled&) {
+            throw_cancelled(there.url, true);  // the call that brought the result has run
+        }
+    }();
+    try {
+        options.stop = {};
+        options.timeout = std::chrono::seconds(5);
+        options.require.clear();
+        options.idempotency_key.clear();
+        core.notify("lease.release", detail::ArgumentsOf(named("leases", std::vector{there.lease})), options);
+    } catch (const RpcError& error) {
+        log::debug("the lease of a downloaded tensor could not be released, so it ends after its time limit: ",
+                   error.what());
+    }
+    return elements;
+}
+
+/// Requests the tensor of a lease again, by a transport other than the one that failed. The call itself has run, so no
+/// failure here may say that it has not.
+codec::TensorPointer fetch(Core& core, const NotOpened& lost, const CallOptions& of_call) {
+    CallOptions options;
+    options.idempotent = true;
+    options.timeout = of_call.timeout;
+    options.stop = of_call.stop;
+    auto possible = tensor::parse_transports(of_call.require.empty() ? "shm, body" : of_call.require).transports;
+    std::erase(possible, tensor::TransportKind::cuda_ipc);
+    options.require = tensor::join(possible);
+    if (options.require.empty())
+        throw_error(json_rpc::transport_not_possible({{"cuda_ipc", lost.reason}}), "the result of the call, which ran");
+    try {
+        return core.send(core.request(kFetch, detail::ArgumentsOf(named("lease", lost.lease))), options).tensor();
+    } catch (const UnknownOrExpired& error) {
+        throw TensorExpired(error.code(), error.message(), error.data(), error.what());
+    } catch (const Cancelled&) {
+        throw_cancelled(kFetch, true);
+    } catch (const RpcError& error) {
+        throw TransportFailure("the result cannot be opened here (" + lost.reason +
+                                   "), and no other transport delivered it: " + error.what(),
+                               true);
+    }
+}
+
+}  // namespace
 
 /// The tensors of an answer, and their leases. The answer was parsed as JSON, or it is a single tensor that was not
 /// parsed (`whole`), for which every placeholder stands. The real port is made for the first tensor that is read.
 class Incoming::Port final : public codec::TensorPort {
 public:
-    /// `session` is as in TensorPorts::incoming. `leased`: how many tensors came with a lease.
-    Port(const TensorPorts& ports, std::string session, std::span<const std::byte> bytes,
-         std::shared_ptr<const void> owner, std::size_t leased, Fetch fetch)
+    /// `leased`: how many tensors came with a lease.
+    Port(const TensorPorts& ports, Surrounding around, std::span<const std::byte> bytes,
+         std::shared_ptr<const void> owner, std::size_t leased)
         : ports_(&ports),
-          session_(std::move(session)),
+          session_(std::move(around.session)),
           bytes_(bytes),
           owner_(std::move(owner)),
           leased_(leased),
-          fetch_(std::move(fetch)) {}
+          core_(std::move(around.core)) {
+        if (leased > 0 && around.fetch != nullptr) fetch_ = *around.fetch;
+    }
     Port(const TensorPorts& ports, std::string session, LeasedTensor whole)
         : ports_(&ports), session_(std::move(session)), leased_(1), whole_(std::move(whole)) {}
 
@@ -57,16 +117,19 @@ public:
 
 private:
     codec::TensorPointer opened_or_fetched(const codec::Json& descriptor) {
+        const auto core = [this] { return fetch_ ? core_.lock() : nullptr; };
         try {
             return real().import(descriptor);
         } catch (const NotOpened& lost) {
-            if (!fetch_.another_way) throw InvalidValue("cuda_ipc", "memory that can be opened here", lost.reason);
-            codec::TensorPointer fetched = fetch_.another_way(lost);
+            const std::shared_ptr<Core> client = core();
+            if (client == nullptr) throw InvalidValue("cuda_ipc", "memory that can be opened here", lost.reason);
+            codec::TensorPointer fetched = fetch(*client, lost, *fetch_);
             abandon({lost.lease});
             return fetched;
         } catch (const ByUrl& there) {
-            if (!fetch_.by_url) throw InvalidValue("url", "a tensor that came with the answer", there.url);
-            std::shared_ptr<PooledBuffer> elements = fetch_.by_url(there);
+            const std::shared_ptr<Core> client = core();
+            if (client == nullptr) throw InvalidValue("url", "a tensor that came with the answer", there.url);
+            std::shared_ptr<PooledBuffer> elements = fetch(*client, there, *fetch_);
             const codec::Json here{{"dtype", descriptor.at("dtype")},
                                    {"shape", descriptor.at("shape")},
                                    {"body", {{"offset", 0}, {"size", elements->size()}}}};
@@ -86,7 +149,8 @@ private:
     const std::span<const std::byte> bytes_{};
     const std::shared_ptr<const void> owner_;
     const std::size_t leased_;
-    const Fetch fetch_;
+    const std::weak_ptr<Core> core_;
+    std::optional<CallOptions> fetch_;  // of the call, if its tensors can be fetched
     const std::optional<LeasedTensor> whole_;
     std::unique_ptr<codec::TensorPort> real_;
     std::unordered_map<const codec::Json*, codec::TensorPointer> read_;  // by their descriptors, which do not move
@@ -127,15 +191,6 @@ const json_rpc::Json& tensor_placeholder() {
     return kPlaceholder;
 }
 
-/// The client's limit of bytes was checked when the answer was received. Results may nest deeper than requests.
-json_rpc::ParseLimits limits_of(std::size_t bytes) {
-    json_rpc::ParseLimits limits;
-    limits.json.max_depth = 500;
-    limits.json.max_bytes = bytes;
-    limits.max_batch_items = bytes;
-    return limits;
-}
-
 [[noreturn]] void throw_foreign(std::string_view url, const net::ClientResponse& response, const std::string& why) {
     client::throw_foreign(url, response.status, "and " + why, true);
 }
@@ -157,22 +212,66 @@ const json_rpc::Error* whole_error(const std::vector<json_rpc::Response>& respon
 
 }  // namespace
 
+json_rpc::ParseLimits limits_of(std::size_t bytes) {
+    json_rpc::ParseLimits limits;
+    limits.json.max_depth = 500;
+    limits.json.max_bytes = bytes;
+    limits.max_batch_items = bytes;
+    return limits;
+}
+
+Objects::Objects(Release release)
+    : releases_(
+          [this](std::chrono::milliseconds, std::function<void()> work) {
+              request_executor().post([self = shared_from_this(), work = std::move(work)] { work(); });
+          },
+          [release = std::move(release)](const char*, std::span<const std::string> ids) {
+              release({ids.begin(), ids.end()});
+          }) {}
+
+ObjectPointer Objects::adopt(std::string id, std::string type) {
+    auto cell = std::make_unique<ObjectCell>(ObjectCell{std::move(type), std::move(id)});
+    return {cell.release(), [self = shared_from_this()](const ObjectCell* last) {
+                const std::unique_ptr<const ObjectCell> owned(last);
+                self->release_later(owned->id);
+            }};
+}
+
+/// If there is no memory or no thread for this, the next release tries again. A handle that is never released ends with
+/// its session, or after some time without use.
+void Objects::release_later(const std::string& id) noexcept {
+    if (!process_.is_here()) return;
+    try {
+        releases_.release({id});
+    } catch (const std::exception& error) {
+        log::warn("the handle of an object is not released now: ", error.what());
+    }
+}
+
+std::shared_ptr<const codec::Value> AnsweredObjects::value(const codec::Json&) {
+    throw InvalidValue({}, "a result", "a reference to a result");
+}
+
+/// A result may be read twice: both reads return the same handle.
+ObjectPointer AnsweredObjects::object(const codec::Json& handle) {
+    const bool is_handle = handle.is_object() && handle.contains("id") && handle["id"].is_string();
+    const auto core = is_handle ? core_.lock() : nullptr;
+    if (core == nullptr) throw InvalidValue({}, "the handle of an object", "something else");
+    const auto& id = handle["id"].get_ref<const std::string&>();
+    for (const ObjectPointer& known : known_) {
+        if (known->id == id) return known;
+    }
+    const auto type = handle.find("type");
+    known_.push_back(
+        core->objects()->adopt(id, type != handle.end() && type->is_string() ? type->get<std::string>() : ""));
+    return known_.back();
+}
+
 Incoming::Incoming() = default;
 Incoming::Incoming(Incoming&&) noexcept = default;
 
-Incoming& Incoming::operator=(Incoming&& other) noexcept {
-    abandon_unread();
-    responses_ = std::move(other.responses_);
-    value_ = std::move(other.value_);
-    port_ = std::move(other.port_);
-    objects_ = std::move(other.objects_);
-    return *this;
-}
-
-Incoming::~Incoming() { abandon_unread(); }
-
 /// Leases that cannot be released for lack of memory end after a minute, because they were never confirmed.
-void Incoming::abandon_unread() noexcept {
+Incoming::~Incoming() {
     if (port_ == nullptr || !port_->has_unread()) return;
     try {
         std::vector<std::string> leases;
@@ -195,7 +294,7 @@ Incoming Incoming::read(const net::ClientResponse& response, const Outgoing& req
     if (is_empty) throw_foreign(url, response, "its body is empty");
     const auto frame = split(response);
     if (!frame) throw_foreign(url, response, "its tensors are cut off");
-    incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(around.objects));
+    incoming.objects_ = std::make_unique<AnsweredObjects>(around.core);
     if (auto whole = whole_tensor(frame->json, request, ports, around.session)) {
         incoming.port_ = std::make_unique<Port>(ports, std::move(around.session), std::move(*whole));
         return incoming;
@@ -209,8 +308,7 @@ Incoming Incoming::read(const net::ClientResponse& response, const Outgoing& req
     std::size_t leased = 0;
     for (const json_rpc::Response& answer : incoming.responses_)
         leased += answer.result() != nullptr ? leased_in(*answer.result()) : 0;
-    incoming.port_ = std::make_unique<Port>(ports, std::move(around.session), frame->tensors, response.body, leased,
-                                            leased > 0 && around.fetch ? around.fetch() : Fetch());
+    incoming.port_ = std::make_unique<Port>(ports, std::move(around), frame->tensors, response.body, leased);
     if (!request.is_batch() && request.wants_answer()) {
         const auto& answer = incoming.responses_.front();
         if (answer.id != request.first_id()) throw_foreign(url, response, "its id is that of another request");
@@ -222,10 +320,8 @@ Incoming Incoming::read(const net::ClientResponse& response, const Outgoing& req
 Incoming Incoming::of_value(std::shared_ptr<const json_rpc::Json> value, std::span<const std::byte> tensors,
                             std::shared_ptr<const void> owner, const TensorPorts& ports, Surrounding around) {
     Incoming incoming;
-    const std::size_t leased = leased_in(*value);
-    incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(around.objects));
-    incoming.port_ = std::make_unique<Port>(ports, std::move(around.session), tensors, std::move(owner), leased,
-                                            leased > 0 && around.fetch ? around.fetch() : Fetch());
+    incoming.objects_ = std::make_unique<AnsweredObjects>(around.core);
+    incoming.port_ = std::make_unique<Port>(ports, std::move(around), tensors, std::move(owner), leased_in(*value));
     incoming.value_ = std::move(value);
     return incoming;
 }

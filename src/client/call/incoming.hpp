@@ -1,47 +1,76 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <shared_tensor/detail/call.hpp>
 
-#include "client/call/objects.hpp"
+#include "base/system/fork.hpp"
 #include "client/call/outgoing.hpp"
+#include "client/local/lease_acknowledgements.hpp"
 #include "client/local/tensor_ports.hpp"
 #include "net/client/client.hpp"
+#include "protocol/codec/value.hpp"
 #include "protocol/json_rpc/message.hpp"
 
 namespace shared_tensor::client {
+
+class Core;
+
+/// The method that asks for a result again, by another transport, if the client could not open it.
+inline constexpr const char* kFetch = "lease.get";
+
+/// The limits of a server's message of `bytes` bytes: results may nest deeper than requests. The client's limit of
+/// bytes was checked when the message was received.
+json_rpc::ParseLimits limits_of(std::size_t bytes);
+
+/// The handles of objects that a client received. A handle is released when the last copy of its Object is destroyed. A
+/// background thread releases handles, many in one request. Thread safety: all methods from any thread.
+class Objects : public std::enable_shared_from_this<Objects> {
+public:
+    /// Asks the server to release handles. May block. If it throws, the handles end with their session. Its captures
+    /// live as long as any Object.
+    using Release = std::function<void(const std::vector<std::string>& ids)>;
+    explicit Objects(Release release);
+
+    ObjectPointer adopt(std::string id, std::string type);
+
+private:
+    void release_later(const std::string& id) noexcept;
+
+    const ProcessMark process_;  ///< a forked child has copies of the handles, and must not release them
+    LeaseAcknowledgements releases_;
+};
+
+/// Reads the handles in an answer. The first read of a handle adopts it. Later reads return the same Object.
+class AnsweredObjects final : public codec::References {
+public:
+    /// `core`: the client that received the answer. If it is gone or null, no handle can be read.
+    explicit AnsweredObjects(std::weak_ptr<Core> core) : core_(std::move(core)) {}
+    std::shared_ptr<const codec::Value> value(const codec::Json& name) override;
+    ObjectPointer object(const codec::Json& handle) override;
+
+private:
+    const std::weak_ptr<Core> core_;
+    std::vector<ObjectPointer> known_;
+};
 
 /// The server does not know the session that the client chose. No part of the request ran.
 struct SessionRejected {
     json_rpc::Error error;
 };
 
-/// Requests the tensor of a lease again, by a transport other than the one that failed (see NotOpened). Throws as calls
-/// do.
-using FetchTensor = std::function<codec::TensorPointer(const NotOpened& lost)>;
-/// Downloads the elements of a tensor that stayed in the server, and releases its lease. Throws as calls do.
-using FetchByUrl = std::function<std::shared_ptr<PooledBuffer>(const ByUrl& there)>;
-
-/// Functions that fetch tensors which did not come with the answer. A function is empty if its kind of tensor cannot be
-/// fetched.
-struct Fetch {
-    FetchTensor another_way{};
-    FetchByUrl by_url{};
-};
-
 /// What is needed to read an answer, beside its bytes.
 struct Surrounding {
-    std::string session{};     ///< whose memory the answer may name; empty: no memory
-    bool own_session = false;  ///< the client chose the session, not its user
-    ObjectsOf objects{};
-    std::function<Fetch()> fetch{};  ///< called if the answer has leases; empty: nothing can be fetched
+    std::string session{};          ///< whose memory the answer may name; empty: no memory
+    bool own_session = false;       ///< the client chose the session, not its user
+    std::weak_ptr<Core> core{};     ///< adopts the handles in the answer; null: they cannot be read
+    const CallOptions* fetch = {};  ///< of the call: tensors that did not come with the answer are fetched so; or null
 };
 
 /// Calls `use(descriptor, lease)` for each tensor of `result` that came with a lease.
@@ -61,7 +90,6 @@ void for_each_lease(const codec::Json& result, Use use) {
 class Incoming {
 public:
     Incoming(Incoming&&) noexcept;
-    Incoming& operator=(Incoming&&) noexcept;
     ~Incoming();
 
     /// Reads the answer to `request`. Throws the server's error for the whole request, ProtocolFailure if `response` is
@@ -87,8 +115,6 @@ private:
     class Port;
     Incoming();
     void read_into(const json_rpc::Json& result, detail::ResultSlot& slot) const;
-
-    void abandon_unread() noexcept;
 
     std::vector<json_rpc::Response> responses_;    ///< empty if the answer is a single value or tensor
     std::shared_ptr<const json_rpc::Json> value_;  ///< from of_value(); else null

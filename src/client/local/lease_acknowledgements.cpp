@@ -59,7 +59,7 @@ void LeaseAcknowledgements::tell(Kind due) noexcept {
                 tell_(kMethods.at(i), leases.subspan(at, std::min(leases.size() - at, kAtOnce)));
         }
     } catch (const std::exception& error) {
-        log::debug("leases were not confirmed or released, so they end with their channel: ", error.what());
+        log::debug("leases or handles were not released, so they end with their channel or session: ", error.what());
     }
 }
 

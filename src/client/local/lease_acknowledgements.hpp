@@ -13,9 +13,9 @@
 
 namespace shared_tensor::client {
 
-/// Sends lease acknowledgements to a server: which leases the client has, and which leases it no longer needs. It sends
-/// many in one message and a little later, because each message costs both processes a system call and a hand-over
-/// between threads.
+/// Sends lease acknowledgements to a server: which leases the client has, and which leases it no longer needs. Handles
+/// of objects are released in the same way. It sends many in one message and a little later, because each message costs
+/// both processes a system call and a hand-over between threads.
 /// Thread safety: all methods from any thread; none blocks.
 class LeaseAcknowledgements {
 public:

@@ -10,7 +10,6 @@
 #include "protocol/json_rpc/error.hpp"
 #include "tensor/device/devices.hpp"
 #include "tensor/handle.hpp"
-#include "tensor/memory.hpp"
 #include "tensor/transports/shm_transport.hpp"
 #include "tensor/transports/tensor_transfer.hpp"
 
@@ -23,35 +22,28 @@ constexpr std::chrono::seconds kTryAgain{1};
 using Memory = std::shared_ptr<SharedMemory>;
 using Totals = std::shared_ptr<CompressionTotals>;  // shared by the ports and the tensors of their messages
 
-/// Tensors that cannot use shared memory go as bytes behind the JSON, which the server accepts.
-tensor::ExportPolicy request_policy(const Memory& memory, std::string_view require, Compression compression,
-                                    std::uint64_t min_shared_bytes) {
-    tensor::ExportPolicy policy;
-    policy.shm_min_bytes = min_shared_bytes;
-    policy.compression = memory == nullptr ? compression : Compression();
-    policy.require = tensor::parse_transports(require).transports;  // the server rejects unknown transports
-    policy.accept = {tensor::TransportKind::body};
-    if (memory != nullptr)
-        policy.accept.insert(policy.accept.begin(), {tensor::TransportKind::cuda_ipc, tensor::TransportKind::shm});
-    return policy;
-}
-
 const tensor::Transports& transports_of(const Memory& memory) {
     return memory != nullptr ? memory->transports() : tensor::inline_transports();
 }
 
-class Outbound final : public OutgoingTensors {
+/// The tensors of one message: of a request, which are described, or of an answer, which are imported.
+class MessageTensors final : public OutgoingTensors {
 public:
-    Outbound(Memory memory, std::string_view require, Compression compression, std::uint64_t min_shared_bytes,
-             Totals totals)
+    /// `session_ended`: the session whose memory an answer may name has ended.
+    MessageTensors(Memory memory, Totals totals, tensor::Incoming incoming, tensor::ExportPolicy policy = {},
+                   bool session_ended = false)
         : memory_(std::move(memory)),
           totals_(std::move(totals)),
-          transfer_({}, request_policy(memory_, require, compression, min_shared_bytes), {}, transports_of(memory_)) {}
-    Outbound(const Outbound&) = delete;
-    Outbound& operator=(const Outbound&) = delete;
-    ~Outbound() override { totals_->add(transfer_.compression()); }
+          session_ended_(session_ended),
+          transfer_(std::move(incoming), std::move(policy), {}, transports_of(memory_)) {
+        transfer_.set_borrow(true);
+    }
+    MessageTensors(const MessageTensors&) = delete;
+    MessageTensors& operator=(const MessageTensors&) = delete;
+    ~MessageTensors() override {
+        if (totals_ != nullptr) totals_->add(transfer_.compression());
+    }
 
-    codec::TensorPointer import(const codec::Json& descriptor) override { return transfer_.import(descriptor); }
     codec::TensorPointer wrap(const TensorRef& tensor) override { return transfer_.wrap(tensor); }
     void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
         try {
@@ -60,7 +52,6 @@ public:
             throw_error(json_rpc::transport_not_possible(error.reasons_json()), "an argument");
         }
     }
-
     const std::vector<BodyPart>& parts() const override { return transfer_.body().parts(); }
     std::string memory() const override { return transfer_.holds_memory() ? memory_->session() : std::string(); }
     std::uint64_t copied() const override {
@@ -70,28 +61,6 @@ public:
         return sum;
     }
     void answered() noexcept override { transfer_.answered(); }
-
-private:
-    const Memory memory_;
-    const Totals totals_;
-    tensor::TensorTransfer transfer_;
-};
-
-class Inbound final : public codec::TensorPort {
-public:
-    /// `session_ended`: the session whose memory the message may name has ended.
-    Inbound(Memory memory, tensor::Incoming incoming, Totals totals, bool session_ended = false)
-        : memory_(std::move(memory)),
-          totals_(std::move(totals)),
-          session_ended_(session_ended),
-          transfer_(std::move(incoming), {}, {}, transports_of(memory_)) {
-        transfer_.set_borrow(true);
-    }
-    Inbound(const Inbound&) = delete;
-    Inbound& operator=(const Inbound&) = delete;
-    ~Inbound() override {
-        if (totals_ != nullptr) totals_->add(transfer_.compression());
-    }
 
     codec::TensorPointer import(const codec::Json& descriptor) override {
         return import(tensor::parse_descriptor(descriptor));
@@ -110,10 +79,6 @@ public:
             if (is_lent) check_session();  // the session may have ended just now
             throw;
         }
-    }
-    codec::TensorPointer wrap(const TensorRef& tensor) override { return transfer_.wrap(tensor); }
-    void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
-        transfer_.describe(tensor, out);
     }
 
 private:
@@ -161,14 +126,22 @@ public:
     }
 
     std::unique_ptr<OutgoingTensors> outgoing(std::string_view require) const override {
-        return std::make_unique<Outbound>(memory(), require, compression_.with([](const auto& how) { return how; }),
-                                          min_shared_bytes_, totals_);
+        Memory shared = memory();
+        tensor::ExportPolicy policy;
+        policy.shm_min_bytes = min_shared_bytes_;
+        if (shared == nullptr) policy.compression = compression_.with([](const auto& how) { return how; });
+        policy.require = tensor::parse_transports(require).transports;  // the server rejects unknown transports
+        policy.accept = {tensor::TransportKind::body};                  // the server accepts bytes behind the JSON
+        if (shared != nullptr)
+            policy.accept.insert(policy.accept.begin(), {tensor::TransportKind::cuda_ipc, tensor::TransportKind::shm});
+        return std::make_unique<MessageTensors>(std::move(shared), totals_, tensor::Incoming{}, std::move(policy));
     }
     std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
                                                 const std::string& session) const override {
         Memory shared = memory_of(session);
         const bool ended = shared == nullptr && !session.empty();
-        return std::make_unique<Inbound>(std::move(shared), tensor::Incoming{bytes, std::move(owner)}, totals_, ended);
+        return std::make_unique<MessageTensors>(std::move(shared), totals_, tensor::Incoming{bytes, std::move(owner)},
+                                                tensor::ExportPolicy{}, ended);
     }
 
     std::optional<LeasedTensor> leased(std::string_view descriptor, const std::string& session) const override {
@@ -177,7 +150,7 @@ public:
         if (shared == nullptr) return std::nullopt;
         std::string lease = read->lease;
         return LeasedTensor{std::move(lease), [shared = std::move(shared), read = std::move(*read)] {
-                                return Inbound(shared, {}, nullptr).import(read);
+                                return MessageTensors(shared, nullptr, {}).import(read);
                             }};
     }
 
@@ -189,21 +162,25 @@ public:
         return !shared->devices().rejected().empty();
     }
 
-    void confirm(const std::vector<std::string>& leases) const override {
-        if (const Memory shared = memory()) shared->confirm(leases);
-    }
-
     void abandon(const std::vector<std::string>& leases) const override {
         if (const Memory shared = memory()) shared->abandon(leases);
     }
 
+    /// Does not wait for an attempt of another thread to connect.
+    Memory memory() const override {
+        if (local_socket_.empty()) return nullptr;
+        Memory gone;
+        const auto [known, connect] = state_.with([&](State& state) {
+            if (state.memory != nullptr && !state.memory->viable()) gone.swap(state.memory);
+            const bool mine = state.memory == nullptr && !state.connecting && real_clock().now() >= state.try_at;
+            if (mine) state.connecting = true;
+            return std::pair(state.memory, mine);
+        });
+        return connect ? connected() : known;
+    }
     std::string session() const override {
         const Memory shared = memory();
         return shared != nullptr ? shared->session() : std::string();
-    }
-    std::string accepted() const override {
-        const Memory shared = memory();
-        return shared != nullptr ? shared->accepted() : "shm";
     }
     void session_rejected(const std::string& session) const override {
         Memory gone;  // destroyed outside the lock
@@ -212,13 +189,6 @@ public:
             gone.swap(state.memory);
             state.try_at = real_clock().now() + kTryAgain;
         });
-    }
-    SharedBytes take_shared(std::uint64_t bytes) const override {
-        const Memory shared = memory();
-        if (shared == nullptr) return {};
-        auto segment = shared->take(bytes);
-        std::byte* data = segment->segment().data();
-        return {data, std::move(segment)};
     }
     std::optional<std::string> open_stateful_session() const override {
         const Memory shared = settled_memory();
@@ -238,16 +208,8 @@ public:
     }
     CompressionCounts compression() const override { return totals_->counts(); }
 
-    codec::Json offered_transports() const override {
-        const Memory shared = memory();
-        return shared != nullptr ? shared->offered_transports() : codec::Json();
-    }
     std::string no_memory_reason() const override {
         return state_.with([](const State& state) { return state.memory == nullptr ? state.reason : ""; });
-    }
-    TensorRef make_tensor(std::span<const std::int64_t> shape, DType dtype) const override {
-        if (const Memory shared = memory()) return shared->make_tensor(shape, dtype);
-        return tensor::allocate(dtype, shape);
     }
 
 private:
@@ -257,20 +219,6 @@ private:
         std::string reason;   ///< why the last try failed, or why none is made
         bool connecting = false;
     };
-
-    /// The server's memory; null if it cannot be shared now. Connects if needed, but does not wait for an attempt of
-    /// another thread.
-    Memory memory() const {
-        if (local_socket_.empty()) return nullptr;
-        Memory gone;
-        const auto [known, connect] = state_.with([&](State& state) {
-            if (state.memory != nullptr && !state.memory->viable()) gone.swap(state.memory);
-            const bool mine = state.memory == nullptr && !state.connecting && real_clock().now() >= state.try_at;
-            if (mine) state.connecting = true;
-            return std::pair(state.memory, mine);
-        });
-        return connect ? connected() : known;
-    }
 
     /// Like memory(), but waits for an attempt of another thread: a session that was opened without the channel can
     /// never use its memory.

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -49,11 +48,7 @@ struct ByUrl {
     std::string lease;
 };
 
-/// Memory that is shared with the current server; null if no memory is shared.
-struct SharedBytes {
-    std::byte* data = nullptr;
-    std::shared_ptr<const void> owner;
-};
+class SharedMemory;
 
 /// The transports for tensors in a client's messages. An interface, so that the rules of calls can be tested without
 /// them.
@@ -82,29 +77,20 @@ public:
     }
     /// Releases leases whose tensors will not be read: the server may use their memory again.
     virtual void abandon(const std::vector<std::string>& /*leases*/) const {}
-    /// Confirms leases whose tensors will be read later, so that the leases do not expire.
-    virtual void confirm(const std::vector<std::string>& /*leases*/) const {}
     /// The token of the session whose memory requests and answers may name; empty if no memory is shared.
     virtual std::string session() const { return {}; }
-    /// The transports that are accepted in addition to those of the options if memory is shared, the preferred
-    /// transport first.
-    virtual std::string accepted() const { return "shm"; }
+    /// The memory that is shared with the server; null if no memory is shared now. Connects if needed.
+    virtual std::shared_ptr<SharedMemory> memory() const { return nullptr; }
     /// Called when the server does not know the session: it was restarted, or it is another server.
     virtual void session_rejected(const std::string& /*session*/) const {}
-    /// Memory for tensors that will be sent: they are sent without a copy. Throws tensor::CannotLend.
-    virtual SharedBytes take_shared(std::uint64_t /*bytes*/) const { return {}; }
     /// Opens a session that keeps state and can share memory. Returns nothing if no memory is shared. Blocks.
     virtual std::optional<std::string> open_stateful_session() const { return std::nullopt; }
     /// From now on, tensors that are sent as bytes are compressed with `how` if that makes them smaller.
     virtual void compress(Compression /*how*/) const {}
     /// Counts of the tensors in messages.
     virtual CompressionCounts compression() const { return {}; }
-    /// The server's list of transports, as received on the local channel; null if there is no channel.
-    virtual codec::Json offered_transports() const { return nullptr; }
     /// Why no memory is shared now; empty if memory is shared, or if no connection was tried yet.
     virtual std::string no_memory_reason() const { return {}; }
-    /// Returns an uninitialised tensor, in shared memory if possible.
-    virtual TensorRef make_tensor(std::span<const std::int64_t> shape, DType dtype) const = 0;
 };
 
 /// The ports with the transports of src/tensor. `local_socket` is the path of the server's local channel, empty for

@@ -1,10 +1,12 @@
 #include "client/streams/streaming.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
+#include <utility>
 #include <variant>
 
-#include "client/local/tensor_ports.hpp"
+#include "client/local/shared_memory.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/json_rpc/message.hpp"
 
@@ -13,19 +15,6 @@ namespace shared_tensor::client {
 namespace {
 
 using json_rpc::Json;
-
-/// Messages of a server may nest deeper than requests.
-json_rpc::ParseLimits limits_of(std::size_t bytes) {
-    json_rpc::ParseLimits limits;
-    limits.json.max_depth = 500;
-    limits.json.max_bytes = bytes;
-    return limits;
-}
-
-std::exception_ptr cancelled(const std::string& method) {
-    return std::make_exception_ptr(Cancelled(static_cast<int>(ErrorCode::cancelled), "Cancelled", {},
-                                             method + ": the call was cancelled by its client"));
-}
 
 std::exception_ptr error_of(const json_rpc::Error& error, const std::string& method) {
     try {
@@ -43,17 +32,30 @@ std::vector<std::string> leases_in(const streams::Item& item) {
     return leases;
 }
 
+/// The item may be read much later.
+void confirm_leases(const streams::Item& item, Core& core) {
+    const auto leases = leases_in(item);
+    const auto memory = leases.empty() ? nullptr : core.ports().memory();
+    if (memory != nullptr) memory->confirm(leases);
+}
+
 /// Releases the tensors and objects of an item that will not be read.
 void abandon_item(const streams::Item& item, Core& core) noexcept {
     try {
         if (const auto leases = leases_in(item); !leases.empty()) core.ports().abandon(leases);
         if (item.value == nullptr || !item.value->is_structured()) return;
-        AnsweredObjects objects(core.objects_of_answers());  // its destructor releases what it has adopted
+        AnsweredObjects objects(core.weak_from_this());  // its destructor releases what it has adopted
         codec::for_each_marked(*item.value, [&](codec::Marker marker, const Json& place) {
             if (marker == codec::Marker::object) objects.object(place.begin().value());
         });
     } catch (const std::exception&) {  // no memory, or not a handle: the object ends with its session
     }
+}
+
+Json meta_of(const CallOptions& call, const ClientOptions& client) {
+    Json meta{{"stream_window", {{"items", client.stream_window.items}, {"bytes", client.stream_window.bytes}}}};
+    if (call.timeout) meta["timeout_ms"] = std::clamp<std::int64_t>(call.timeout->count(), 1, 86'400'000);
+    return meta;
 }
 
 class ReadSlot final : public detail::ResultSlot {
@@ -79,9 +81,6 @@ Streaming::~Streaming() {
 
 void Streaming::open(const Outgoing& request, SteadyTime deadline) {
     thread_ = std::jthread([this] { run(); });
-    end_of_client_ = setup_.core->on_shutdown([weak = std::weak_ptr(setup_.socket)] {
-        if (const auto socket = weak.lock()) socket->abort();
-    });
     on_stop_.emplace(setup_.options.stop, [this] { cancel(); });
     setup_.socket->send(request.content_type() == codec::kFrameContentType, request.body());
     const auto answered = [](const State& now) { return now.ready || now.outcome; };
@@ -133,16 +132,12 @@ void Streaming::run() {
     }
     const std::string where = setup_.method + ": " + setup_.core->url() + ": ";
     const bool down = setup_.core->is_shut_down();
-    if (!down && end.code == net::CloseCode::going_away) {  // the server may not have sent its answer
-        return finish({{},
-                       std::make_exception_ptr(ShuttingDown(static_cast<int>(ErrorCode::shutting_down), "Shutting down",
-                                                            {}, where + end.reason))},
-                      true);
-    }
+    if (!down && end.code == net::CloseCode::going_away)  // the server may not have sent its answer
+        return fail(ShuttingDown(static_cast<int>(ErrorCode::shutting_down), "Shutting down", {}, where + end.reason));
     const std::string why =
         down ? "the client was shut down"
              : "the connection broke" + (end.reason.empty() ? std::string() : " (" + end.reason + ")");
-    finish({{}, std::make_exception_ptr(TransportFailure(where + why + " before the call was over", true))}, true);
+    fail(TransportFailure(where + why + " before the call was over", true));
 }
 
 void Streaming::receive(const net::WebSocketMessage& message) {
@@ -177,11 +172,8 @@ void Streaming::receive(const net::WebSocketMessage& message) {
 
 void Streaming::break_off(std::string_view why) {
     setup_.socket->close(net::CloseCode::policy_violation, why);
-    finish(
-        {{},
-         std::make_exception_ptr(ProtocolFailure(
-             setup_.method + ": " + setup_.core->url() + " does not keep to the protocol: " + std::string(why), true))},
-        true);
+    fail(ProtocolFailure(
+        setup_.method + ": " + setup_.core->url() + " does not keep to the protocol: " + std::string(why), true));
 }
 
 void Streaming::hear(const streams::StreamMessage& stream_message, streams::Item item) {
@@ -195,10 +187,7 @@ void Streaming::hear(const streams::StreamMessage& stream_message, streams::Item
     if (!flow || stream_message.kind == Kind::cancel) return break_off("it names a stream that does not exist");
     item.value = stream_message.value;
     item.cost += stream_message.elsewhere_bytes;
-    if (stream_message.kind == Kind::item) {
-        if (const auto leases = leases_in(item); !leases.empty())
-            setup_.core->ports().confirm(leases);  // it may be read much later
-    }
+    if (stream_message.kind == Kind::item) confirm_leases(item, *setup_.core);
     const streams::Item unread{item.value};
     const streams::Heard heard = streams::hear(*flow, stream_message, std::move(item));
     if (!heard.rejection.empty()) break_off(heard.rejection);
@@ -223,7 +212,7 @@ void Streaming::take_answer(json_rpc::Response answer, streams::Item item) {
         outcome.error = error_of(*error, setup_.method);
     } else {
         item.value = std::make_shared<const Json>(*answer.result());
-        if (const auto leases = leases_in(item); !leases.empty()) setup_.core->ports().confirm(leases);
+        confirm_leases(item, *setup_.core);
         outcome.result = std::move(item);
         for (const streams::Flow& flow : flows()) {  // the function reads no more items
             if (flow.out != nullptr) flow.out->all_taken();
@@ -266,7 +255,7 @@ void Streaming::read(const streams::Flow& flow, streams::Item item, const Read& 
 void Streaming::read_value(streams::Item item, detail::ResultSlot& slot) const {
     Core& core = *setup_.core;
     Incoming::of_value(std::move(item.value), item.tensors, std::move(item.owner), core.ports(),
-                       {setup_.memory, false, core.objects_of_answers(), [&] { return core.fetches(setup_.options); }})
+                       {setup_.memory, false, core.weak_from_this(), &setup_.options})
         .result(slot);
 }
 
@@ -336,11 +325,42 @@ void Streaming::cancel() noexcept {
     try {
         if (state_.with([](const State& now) { return now.outcome.has_value(); })) return;
         say(streams::cancel(setup_.id));
-        finish({{}, cancelled(setup_.method)}, false);
+        fail(Cancelled(static_cast<int>(ErrorCode::cancelled), "Cancelled", {},
+                       setup_.method + ": the call was cancelled by its client"),
+             false);
         setup_.socket->close(net::CloseCode::normal, "");
     } catch (const std::exception&) {
         setup_.socket->abort();
     }
+}
+
+std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& core,
+                                                   std::shared_ptr<const void> session, std::string_view method,
+                                                   const CallArguments& arguments, const CallOptions& options) {
+    core->agree_on_coding(options);
+    Core::Times times = core->times_of(options);
+    const auto attempt = [&](int&) -> std::shared_ptr<detail::CallerStreams> {
+        check_stop(options, method);
+        Outgoing request = core->compose(Outgoing::Form::single, 1, options);
+        request.call(method, arguments, meta_of(options, core->options()));
+        request.finish();
+        const std::string shared = core->session_for(request);
+        CallOptions later = options;  // for requests that fetch tensors of the call's messages
+        later.timeout.reset();
+        const auto call = shared_in_its_process(
+            new Streaming({core, session, std::move(later), request.first_id(), std::string(method), shared,
+                           core->connect_web_socket(method, options, shared, times.deadline)}));
+        try {
+            call->open(request, times.deadline);
+        } catch (const RpcError& error) {
+            const bool own_session = options.session.empty() && !shared.empty();
+            const bool unknown = error.is(ErrorCode::unknown_or_expired) && details_of(error).kind == "session";
+            if (!own_session || !unknown) throw;
+            core->forget_session(shared);
+        }
+        return call;
+    };
+    return core->counted(times.start, [&] { return core->retried(options, times, attempt); });
 }
 
 }  // namespace shared_tensor::client

@@ -97,6 +97,10 @@ private:
     void become_ready(const streams::StreamMessage& stream_message);
     void take_answer(json_rpc::Response answer, streams::Item item);
     void finish(StreamOutcome outcome, bool then_read);
+    template <class Error>
+    void fail(Error error, bool then_read = true) {
+        finish({{}, std::make_exception_ptr(std::move(error))}, then_read);
+    }
     void break_off(std::string_view why);
     std::string required() const;
     void read_value(streams::Item item, detail::ResultSlot& slot) const;
@@ -107,7 +111,6 @@ private:
     const Setup setup_;
     const ProcessMark process_{};
     Guarded<State> state_;
-    std::shared_ptr<const void> end_of_client_;
     std::optional<std::stop_callback<std::function<void()>>> on_stop_;
     streams::LastItem last_item_;  ///< used only by the thread that reads
     std::jthread thread_;          // last: it uses the other members

@@ -11,7 +11,6 @@
 #include "base/bytes/ids.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "client/call/core.hpp"
-#include "client/tasks/submission.hpp"
 #include "client/tasks/task_watcher.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 

@@ -1,10 +1,10 @@
 #include "client/tasks/task_watcher.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/log/log.hpp"
-#include "client/tasks/submission.hpp"
 #include "protocol/json_rpc/message.hpp"
 
 namespace shared_tensor::client {
@@ -27,6 +27,8 @@ void schedule(WatchedTask& task, SteadyTime now) {
     const auto tenth = std::chrono::duration_cast<milliseconds>(now - task.submitted) / 10;
     task.next_look = now + std::clamp(tenth, kShortest, kLongest);
 }
+
+bool is_sooner(const WatchedPointer& a, const WatchedPointer& b) { return a->next_look < b->next_look; }
 
 /// Calls the user's function if the status is new to it.
 void report(WatchedTask& task, const TaskStatus& status) {
@@ -59,13 +61,7 @@ std::unique_ptr<TaskSubscription> TaskSubscription::open(Core& core, Told told) 
 }
 
 TaskSubscription::TaskSubscription(Core& core, std::shared_ptr<net::WebSocket> socket, Told told)
-    : core_(&core),
-      socket_(std::move(socket)),
-      told_(std::move(told)),
-      end_of_client_(core.on_shutdown([weak = std::weak_ptr(socket_)] {
-          if (const auto held = weak.lock()) held->abort();
-      })),
-      thread_([this] { run(); }) {}
+    : core_(&core), socket_(std::move(socket)), told_(std::move(told)), thread_([this] { run(); }) {}
 
 TaskSubscription::~TaskSubscription() { socket_->abort(); }
 
@@ -114,8 +110,9 @@ bool TaskWatcher::add(WatchedPointer task) {
     task->id = task->seen.with([](const WatchedTask::Seen& seen) { return seen.id; });
     schedule(*task, core_->clock().now());
     const bool taken = state_.with([&](State& state) {
-        if (!state.stopped) state.tasks.push_back(std::move(task));
-        return !state.stopped;
+        if (state.stopped) return false;
+        state.tasks.push_back(std::move(task));
+        return state.stirred = true;
     });
     if (!taken) return false;
     state_.notify_all();
@@ -126,46 +123,63 @@ bool TaskWatcher::add(WatchedPointer task) {
 }
 
 std::vector<WatchedPointer> TaskWatcher::stop() {
-    state_.with([](State& state) { state.stopped = true; });
+    state_.with([](State& state) { state.stopped = state.stirred = true; });
     state_.notify_all();
     thread_.with([](std::jthread& thread) { return std::exchange(thread, {}); });  // waits for its end, unlocked
     return state_.with([](State& state) { return std::exchange(state.tasks, {}); });
 }
 
 void TaskWatcher::watch() {
-    for (;;) {
+    while (wait_for_work()) {
         announce();
-        Due due = wait_for_due();
-        if (due.over) break;
-        for (const TaskReport& report : due.reports)
+        for (const TaskReport& report : state_.with([](State& state) { return std::exchange(state.reports, {}); }))
             hear(report);
-        if (!due.tasks.empty()) look(std::move(due.tasks));
+        if (const auto due = due_tasks(); !due.empty()) look(due);
     }
     line_.reset();
 }
 
+/// Blocks until a task was added, a report came or a task is due. Returns false at the end.
+bool TaskWatcher::wait_for_work() {
+    auto state = state_.lock();
+    const auto stirred = [](const State& now) { return now.stirred; };
+    if (state->tasks.empty()) {
+        state.wait(stirred);
+    } else {
+        const auto first = std::min_element(state->tasks.begin(), state->tasks.end(), &is_sooner);
+        state.wait_until((*first)->next_look, stirred);
+    }
+    state->stirred = state->stopped;
+    return !state->stopped;
+}
+
+template <class Wanted>
+std::vector<WatchedPointer> TaskWatcher::tasks(Wanted wanted) {
+    std::vector<WatchedPointer> found;
+    state_.with([&](const State& state) {
+        if (state.stopped) return;
+        std::copy_if(state.tasks.begin(), state.tasks.end(), std::back_inserter(found),
+                     [&](const WatchedPointer& task) { return wanted(*task); });
+    });
+    return found;
+}
+
 /// Subscribes to the tasks that are not announced yet.
 void TaskWatcher::announce() {
+    const auto fresh = tasks([](const WatchedTask& task) { return !task.announced; });
     const SteadyTime now = core_->clock().now();
-    const bool wanted = state_.with([](const State& state) {
-        return !state.stopped &&
-               std::any_of(state.tasks.begin(), state.tasks.end(), [](const auto& task) { return !task->announced; });
-    });
-    if (!wanted || (line_ == nullptr && now < no_line_before_)) return;
+    if (fresh.empty() || (line_ == nullptr && now < no_line_before_)) return;
     if (line_ == nullptr) {
         no_line_before_ = now + kNextLine;
         line_ = TaskSubscription::open(*core_, [this](TaskReport report) {
-            state_.with([&](State& state) { state.reports.push_back(std::move(report)); });
+            state_.with([&](State& state) {
+                state.reports.push_back(std::move(report));
+                state.stirred = true;
+            });
             state_.notify_all();
         });
         if (line_ == nullptr) return;
     }
-    std::vector<WatchedPointer> fresh;
-    state_.with([&](State& state) {
-        for (const auto& task : state.tasks) {
-            if (!task->announced) fresh.push_back(task);
-        }
-    });
     for (const auto& task : fresh) {
         task->announced = task->told_of = line_->watch(task->id);
         schedule(*task, core_->clock().now());
@@ -174,15 +188,8 @@ void TaskWatcher::announce() {
 
 void TaskWatcher::hear(const TaskReport& report) {
     if (report.status) {
-        const WatchedPointer task = state_.with([&](State& state) -> WatchedPointer {
-            const auto found = std::find_if(state.tasks.begin(), state.tasks.end(),
-                                            [&](const auto& one) { return one->id == report.status->id; });
-            if (found == state.tasks.end()) return nullptr;  // it has ended
-            WatchedPointer taken = std::move(*found);
-            state.tasks.erase(found);
-            return taken;
-        });
-        if (task != nullptr && take(task, *report.status)) keep({task});
+        for (const auto& task : tasks([&](const WatchedTask& one) { return one.id == report.status->id; }))
+            take(task, *report.status);
         return;
     }
     const SteadyTime now = core_->clock().now();
@@ -191,92 +198,59 @@ void TaskWatcher::hear(const TaskReport& report) {
         line_.reset();
         no_line_before_ = now + kNextLine;
     }
-    state_.with([&](State& state) {  // these tasks are polled from now on
-        for (const auto& task : state.tasks) {
-            if (!line_broken && task->id != report.rejected) continue;
-            task->announced &= !line_broken;
-            task->told_of = false;
-            task->next_look = now;
-        }
-    });
+    for (const auto& task : tasks([&](const WatchedTask& one) { return line_broken || one.id == report.rejected; })) {
+        task->announced &= !line_broken;
+        task->told_of = false;  // it is polled from now on
+        task->next_look = now;
+    }
 }
 
-/// Blocks until there is work. Takes due tasks out of the list. At the end returns only `over`.
-TaskWatcher::Due TaskWatcher::wait_for_due() {
-    auto state = state_.lock();
-    for (;;) {
-        if (state->stopped) return {.over = true};
-        if (!state->reports.empty()) return {.reports = std::exchange(state->reports, {})};
-        const std::size_t known = state->tasks.size();
-        const auto stirred = [known](const State& now) {
-            return now.stopped || !now.reports.empty() || now.tasks.size() != known;
-        };
-        if (known == 0) {
-            state.wait(stirred);
-        } else {
-            std::sort(state->tasks.begin(), state->tasks.end(),
-                      [](const auto& a, const auto& b) { return a->next_look < b->next_look; });
-            const SteadyTime first = state->tasks.front()->next_look;
-            if (first <= core_->clock().now()) break;
-            state.wait_until(first, stirred);
-        }
-        if (state->tasks.size() != known) return {};
-    }
-    // Tasks that are due soon are included: one request instead of several.
-    const SteadyTime soon = core_->clock().now() + kShortest;
-    auto end = state->tasks.begin();
-    while (end != state->tasks.end() && (*end)->next_look <= soon)
-        ++end;
-    end = state->tasks.begin() + std::min<std::ptrdiff_t>(end - state->tasks.begin(), kMostAtOnce);
-    Due due{.tasks = {state->tasks.begin(), end}};
-    state->tasks.erase(state->tasks.begin(), end);
+/// Returns the tasks that are due, and tasks that are due soon: one request instead of several.
+std::vector<WatchedPointer> TaskWatcher::due_tasks() {
+    const SteadyTime now = core_->clock().now();
+    auto due = tasks([&](const WatchedTask& task) { return task.next_look <= now + kShortest; });
+    std::sort(due.begin(), due.end(), &is_sooner);
+    if (due.empty() || due.front()->next_look > now) return {};
+    due.resize(std::min(due.size(), kMostAtOnce));
     return due;
 }
 
-void TaskWatcher::look(std::vector<WatchedPointer> due) {
+void TaskWatcher::look(const std::vector<WatchedPointer>& due) {
     std::optional<Incoming> answer;
     Outgoing request = core_->compose(Outgoing::Form::batch, due.size());
+    std::exception_ptr failed;
     try {
-        for (const auto& task : due) {
+        for (const auto& task : due)
             request.call("task.get", detail::ArgumentsOf(named("id", task->id)));
-        }
         request.finish();
-        answer = core_->send(request, CallOptions{.timeout = std::chrono::seconds(10), .idempotent = true});
+        answer.emplace(core_->send(request, CallOptions{.timeout = std::chrono::seconds(10), .idempotent = true}));
     } catch (...) {
-        if (core_->is_shut_down()) return keep(std::move(due));
-        for (auto& task : due)
-            end_(std::move(task), std::current_exception());
-        return;
+        if (core_->is_shut_down()) return;
+        failed = std::current_exception();
     }
-    std::vector<WatchedPointer> going_on;
     for (std::size_t i = 0; i < due.size(); ++i) {
         SlotOf<task_status> slot;
         try {
+            if (failed) std::rethrow_exception(failed);
             answer->result(request.first_id() + i, "task.get", slot);
         } catch (...) {
-            end_(std::move(due[i]), std::current_exception());
+            end(due[i], std::current_exception());
             continue;
         }
-        if (take(due[i], slot.value)) going_on.push_back(std::move(due[i]));
+        take(due[i], slot.value);
     }
-    keep(std::move(going_on));
 }
 
-bool TaskWatcher::take(const WatchedPointer& task, const TaskStatus& status) {
+/// Reports the status to the user, and an end to `end_`.
+void TaskWatcher::take(const WatchedPointer& task, const TaskStatus& status) {
     report(*task, status);
-    if (status.ended()) {
-        end_(task, nullptr);
-        return false;
-    }
+    if (status.ended()) return end(task, nullptr);
     schedule(*task, core_->clock().now());
-    return true;
 }
 
-void TaskWatcher::keep(std::vector<WatchedPointer> tasks) {
-    state_.with([&](State& state) {
-        state.tasks.insert(state.tasks.end(), std::make_move_iterator(tasks.begin()),
-                           std::make_move_iterator(tasks.end()));
-    });
+void TaskWatcher::end(const WatchedPointer& task, std::exception_ptr error) {
+    state_.with([&](State& state) { std::erase(state.tasks, task); });
+    end_(task, std::move(error));
 }
 
 }  // namespace shared_tensor::client

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -21,6 +22,34 @@
 namespace shared_tensor::client {
 
 class AsyncCore;
+
+/// The parameters of task.submit, which contain the parameters of the call.
+class SubmitArguments final : public CallArguments {
+public:
+    /// Refers to all arguments. The idempotency key and the task's times are taken from `options`.
+    SubmitArguments(std::string_view method, const CallArguments& inner, const CallOptions& options)
+        : method_(method), inner_(&inner), options_(&options) {}
+
+    bool empty() const override { return false; }
+    void write(ValueWriter params) const override;
+
+private:
+    std::string_view method_;
+    const CallArguments* inner_;
+    const CallOptions* options_;
+};
+
+/// Adds an idempotency key if there is none, so that a submission whose answer was lost can be repeated without harm.
+CallOptions with_key(CallOptions options);
+
+/// The options of the request that submits the task. Its idempotency key is in the parameters, not in a header field.
+CallOptions of_submission(CallOptions options);
+
+/// Reads a task object. Throws InvalidValue if the value is not a task object.
+TaskStatus task_status(const ValueReader& reader);
+
+/// True if the state or the progress differs.
+bool is_news(const TaskStatus& before, const TaskStatus& now);
 
 /// A report of the server: the state of a task, or the id of a task that it does not report; if both are empty, the
 /// connection has ended.
@@ -54,7 +83,6 @@ private:
     Core* const core_;
     const std::shared_ptr<net::WebSocket> socket_;
     const Told told_;
-    const std::shared_ptr<const void> end_of_client_;
     std::jthread thread_;  // last: it uses the other members
 };
 
@@ -105,24 +133,21 @@ public:
 
 private:
     struct State {
-        std::vector<WatchedPointer> tasks;
+        std::vector<WatchedPointer> tasks;  ///< only the watching thread removes tasks
         std::vector<TaskReport> reports;
+        bool stirred = false;  ///< the watching thread has work that it does not know of
         bool stopped = false;
     };
-    /// The work that is due. Empty if a task was added meanwhile.
-    struct Due {
-        std::vector<WatchedPointer> tasks{};
-        std::vector<TaskReport> reports{};
-        bool over = false;
-    };
     void watch();
-    Due wait_for_due();
+    bool wait_for_work();
     void announce();
     void hear(const TaskReport& report);
-    void look(std::vector<WatchedPointer> due);
-    /// Reports the status to the user, and an end to `end_`. Returns false if the task has ended.
-    bool take(const WatchedPointer& task, const TaskStatus& status);
-    void keep(std::vector<WatchedPointer> tasks);
+    template <class Wanted>
+    std::vector<WatchedPointer> tasks(Wanted wanted);
+    std::vector<WatchedPointer> due_tasks();
+    void look(const std::vector<WatchedPointer>& due);
+    void take(const WatchedPointer& task, const TaskStatus& status);
+    void end(const WatchedPointer& task, std::exception_ptr error);
 
     Core* core_;
     TaskEnd end_;

@@ -1,9 +1,7 @@
 #include "client/transfers/transfer.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <span>
 #include <stdexcept>
@@ -137,14 +135,11 @@ private:
         first_.body = std::move(whole);
         const std::uint64_t step = std::min<std::uint64_t>(options_.range_bytes, size_ - there);
         const std::uint64_t ranges = (size_ - there + step - 1) / step;
-        std::atomic<std::uint64_t> next{0};
-        on_threads(static_cast<std::size_t>(std::min<std::uint64_t>(options_.connections, ranges)),
-                   [&](const std::function<bool()>& stop) {
-                       for (std::uint64_t i = next++; i < ranges && !stop(); i = next++) {
-                           const std::uint64_t first = there + i * step;
-                           fetch({first, std::min(step, size_ - first)});
-                       }
-                   });
+        in_parallel(static_cast<std::size_t>(std::min<std::uint64_t>(options_.connections, ranges)), ranges,
+                    [&](std::uint64_t i) {
+                        const std::uint64_t first = there + i * step;
+                        fetch({first, std::min(step, size_ - first)});
+                    });
     }
 
     /// Downloads a range. If the connection breaks, further requests complete the range. The digest comes with the

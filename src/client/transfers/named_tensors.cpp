@@ -1,13 +1,12 @@
-#include "client/transfers/named_tensors.hpp"
+#include "client/local/shared_memory.hpp"
+#include "client/transfers/transfer.hpp"
 
 #include <algorithm>
 #include <limits>
 #include <stdexcept>
 #include <utility>
 
-#include "client/call/core.hpp"
 #include "tensor/files/tensor_file.hpp"
-#include "tensor/handle.hpp"
 #include "tensor/transports/transport.hpp"
 
 namespace shared_tensor {
@@ -174,8 +173,11 @@ namespace {
 tensor::TakeBlock block_from(const client::Core& core) {
     return [&core](std::uint64_t bytes) {
         try {
-            client::SharedBytes shared = core.ports().take_shared(bytes);
-            if (shared.data != nullptr) return tensor::Block{shared.data, std::move(shared.owner)};
+            if (const auto memory = core.ports().memory()) {
+                auto segment = memory->take(bytes);
+                std::byte* const data = segment->segment().data();
+                return tensor::Block{data, std::move(segment)};
+            }
         } catch (const tensor::CannotLend&) {  // more than this process shares at once
         }
         return tensor::plain_block(bytes);

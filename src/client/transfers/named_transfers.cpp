@@ -7,11 +7,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "client/transfers/named_tensors.hpp"
 #include "client/transfers/transfer.hpp"
 #include "net/message/text.hpp"
 #include "tensor/files/tensor_file.hpp"
-#include "tensor/handle.hpp"
 
 namespace shared_tensor {
 

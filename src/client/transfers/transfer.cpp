@@ -13,8 +13,13 @@
 namespace shared_tensor::client {
 
 Transfer::Transfer(Core& core, std::string path, const CallOptions& call)
-    : core_(&core), path_(std::move(path)), call_(&call), times_(core.times_of(call)) {
+    : core_(&core),
+      path_(std::move(path)),
+      call_(&call),
+      repeatable_{.stop = call.stop, .idempotent = true},
+      times_(core.times_of(call)) {
     check_stop(call, path_);
+    times_.of_transfer = true;
     if (!call.timeout) times_.deadline = SteadyTime::max();  // each request has the limit of an answer
     if (core.ports().session().empty()) compression_ = core.compression_;
 }
@@ -27,10 +32,7 @@ net::ClientResponse Transfer::send(net::ClientRequest request) const {
         request.deadline = std::min(times_.deadline, later(clock().now(), core_->options_.answer_limit));
         request.stop = call_->stop;
     }
-    Core::Local& local = core_->here();
-    net::ClientResponse response = local.dependencies.sender->send(request);
-    local.reached.store(true, std::memory_order_relaxed);
-    return response;
+    return core_->exchange(request);
 }
 
 std::shared_ptr<PooledBuffer> Transfer::take(std::uint64_t bytes) const {
@@ -38,29 +40,6 @@ std::shared_ptr<PooledBuffer> Transfer::take(std::uint64_t bytes) const {
     throw_failure({net::TransportError::Kind::too_large, true,
                    "it has " + std::to_string(bytes) + " bytes, more than this client takes"},
                   path_, core_->url());
-}
-
-/// A try after progress costs nothing of the retry budget, nor does a try after the delay that the server asked for.
-bool Transfer::tries_again(const RpcError& error, int number) const {
-    const CallOptions repeatable{.idempotent = true};
-    if (!is_safe_to_repeat(error, repeatable) || core_->is_shut_down() || clock().now() >= times_.deadline)
-        return false;
-    Core::Local& local = core_->here();
-    const auto asked_to_wait = error.is(ErrorCode::busy) ? details_of(error).retry_after : std::chrono::milliseconds(0);
-    std::optional<std::chrono::milliseconds> pause;
-    if (asked_to_wait.count() > 0) {
-        pause = asked_to_wait + std::chrono::milliseconds(local.next_id.fetch_add(1) % 16);
-    } else if (number > 0) {
-        pause = core_->is_start(error, times_) ? kStartPause : core_->pause_after(error, repeatable, number);
-        if (!pause) return false;
-    }
-    if (pause) {
-        const SteadyTime next = later(clock().now(), *pause);
-        if (next >= times_.deadline) return false;
-        core_->sleep_until(next, call_->stop);
-    }
-    local.retries.fetch_add(1, std::memory_order_relaxed);
-    return true;
 }
 
 void Transfer::count(const CompressionCounts& bytes) const { core_->here().compression.add(bytes); }
@@ -75,15 +54,17 @@ std::string field_of(const net::Headers& headers, std::string_view name) {
     return std::string(headers.find(name).value_or(""));
 }
 
-void on_threads(std::size_t threads, const std::function<void(const std::function<bool()>& stop)>& work) {
+void in_parallel(std::size_t threads, std::uint64_t count, const std::function<void(std::uint64_t i)>& work) {
     struct Failure {
         std::exception_ptr reason;
     };
+    std::atomic<std::uint64_t> next{0};
     std::atomic<bool> stopped{false};
     Guarded<Failure> failure;
     const auto guarded = [&]() noexcept {
         try {
-            work([&] { return stopped.load(std::memory_order_relaxed); });
+            for (std::uint64_t i = next++; i < count && !stopped.load(std::memory_order_relaxed); i = next++)
+                work(i);
         } catch (...) {
             failure.with([](Failure& first) {
                 if (!first.reason) first.reason = std::current_exception();

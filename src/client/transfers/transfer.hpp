@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,35 @@
 #include "client/call/core.hpp"
 #include "client/call/failure.hpp"
 #include "net/client/client.hpp"
+#include "tensor/files/tensor_file.hpp"
+#include "tensor/files/tensor_set.hpp"
+#include "tensor/handle.hpp"
 
 // Downloads and uploads of files.
+
+namespace shared_tensor {
+
+/// The content of one version of a named tensor.
+struct NamedTensor::Content {
+    std::string name;
+    std::uint64_t version = 0;
+    std::map<std::string, std::string> metadata;
+    codec::TensorPointer tensor;  ///< null for a set
+    tensor::TensorMap members;    ///< of a set; each member keeps the single allocation of the set
+};
+
+/// `members` are pairs of a name and a tensor. Throws std::invalid_argument for a name that occurs twice.
+template <class Members>
+tensor::TensorMap by_name(const Members& members) {
+    tensor::TensorMap tensors;
+    for (const auto& [member, tensor] : members) {
+        if (!tensors.emplace(member, tensor::make_handle(tensor)).second)
+            throw std::invalid_argument("a set has one tensor for each name, not two for \"" + member + '"');
+    }
+    return tensors;
+}
+
+}  // namespace shared_tensor
 
 namespace shared_tensor::client {
 
@@ -34,17 +62,14 @@ public:
     /// at once. `path` is for error texts.
     template <class Attempt>
     void until_it_holds(const std::string& path, Attempt attempt) const {
-        for (int number = 1;; ++number) {
+        Core::Times times = times_;
+        core_->retried(repeatable_, times, [&](int& number) {
             try {
-                try {
-                    return attempt(number);
-                } catch (const net::TransportError& error) {
-                    throw_failure(error, {}, path);
-                }
-            } catch (const RpcError& error) {
-                if (!tries_again(error, number)) throw;
+                attempt(number);
+            } catch (const net::TransportError& error) {
+                throw_failure(error, {}, path);
             }
-        }
+        });
     }
     /// Counts the bytes of compressed files in the statistics.
     void count(const CompressionCounts& bytes) const;
@@ -56,11 +81,10 @@ public:
     const Compression& compression() const { return compression_; }
 
 private:
-    bool tries_again(const RpcError& error, int number) const;
-
     Core* const core_;
     const std::string path_;
     const CallOptions* const call_;
+    const CallOptions repeatable_;
     Core::Times times_;
     Compression compression_{};
 };
@@ -73,10 +97,10 @@ private:
 
 std::string field_of(const net::Headers& headers, std::string_view name);
 
-/// Runs `work` on `threads` threads, including the calling thread, or on fewer if the system starts no more. Blocks
-/// until all have returned. After an exception in one thread, `stop` returns true in the others; the first exception is
-/// rethrown.
-void on_threads(std::size_t threads, const std::function<void(const std::function<bool()>& stop)>& work);
+/// Calls `work(i)` for each i below `count`, on `threads` threads, including the calling thread, or on fewer if the
+/// system starts no more. Blocks until all have returned. After an exception no more work begins, and the first
+/// exception is rethrown.
+void in_parallel(std::size_t threads, std::uint64_t count, const std::function<void(std::uint64_t i)>& work);
 
 /// A file of the server; all its bytes belong to one version.
 struct Downloaded {

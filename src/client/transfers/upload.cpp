@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <functional>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -113,12 +112,8 @@ private:
                 at += options_.part_bytes;
             } while (at < range.count);
         }
-        std::atomic<std::size_t> next{0};
-        on_threads(std::clamp<std::size_t>(parts.size(), 1, options_.connections),
-                   [&](const std::function<bool()>& stop) {
-                       for (std::size_t i = next++; i < parts.size() && !stop(); i = next++)
-                           transfer_.until_it_holds(path_, [&](int) { send(parts[i]); });
-                   });
+        in_parallel(std::clamp<std::size_t>(parts.size(), 1, options_.connections), parts.size(),
+                    [&](std::uint64_t i) { transfer_.until_it_holds(path_, [&](int) { send(parts[i]); }); });
     }
 
     void send(const ByteRange& part) {

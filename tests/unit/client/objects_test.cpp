@@ -1,4 +1,4 @@
-#include "client/call/objects.hpp"
+#include "client/call/incoming.hpp"
 
 #include <sys/resource.h>
 #include <unistd.h>

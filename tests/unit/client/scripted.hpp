@@ -125,9 +125,6 @@ public:
                                                 const std::string&) const override {
         throw std::logic_error("a tensor came in");
     }
-    TensorRef make_tensor(std::span<const std::int64_t>, DType) const override {
-        throw std::logic_error("a tensor was made");
-    }
 };
 
 inline ClientOptions options_for_tests() {
