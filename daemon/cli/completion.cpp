@@ -1,5 +1,3 @@
-#include <utility>
-
 #include "cli/commands.hpp"
 
 namespace shared_tensor::cli {
@@ -74,8 +72,12 @@ std::string completion_script(const std::vector<std::string>& options, const std
     for (const Command& command : commands())
         names.emplace_back(command.name);
     std::string script = kScript;
-    for (const auto& [place, words] : {std::pair("@commands@", &names), {"@options@", &options}, {"@valued@", &valued}})
-        script.replace(script.find(place), std::string_view(place).size(), joined(*words));
+    const auto put = [&](std::string_view place, const std::vector<std::string>& words) {
+        script.replace(script.find(place), place.size(), joined(words));
+    };
+    put("@commands@", names);
+    put("@options@", options);
+    put("@valued@", valued);
     return script;
 }
 
