@@ -30,6 +30,15 @@ SteadyTime later(SteadyTime now, milliseconds wait) {
     return now + std::clamp(wait, milliseconds(0), milliseconds(std::chrono::hours(24 * 365)));
 }
 
+void wait_in_steps(milliseconds time, milliseconds longest, const std::function<bool(milliseconds step)>& ask) {
+    const SteadyTime deadline = later(real_clock().now(), time);
+    bool done = false;
+    while (!done) {
+        const auto rest = std::chrono::ceil<milliseconds>(deadline - real_clock().now());
+        done = ask(std::clamp(rest, milliseconds(0), longest)) || real_clock().now() >= deadline;
+    }
+}
+
 Core::Core(ClientOptions options, Dependencies dependencies)
     : options_(completed(std::move(options))),
       compression_(parse_compression(options_.compression.codings, options_.compression.level)),
@@ -191,15 +200,6 @@ void Core::note_coding(const net::ClientResponse& response) {
     here().coding_known.store(true, std::memory_order_relaxed);
 }
 
-void Core::note_times(const net::Headers& headers, SteadyTime sent) {
-    const auto compute = read_server_times(headers.find("Server-Timing").value_or("")).compute;
-    if (!compute) return;
-    Local& local = here();
-    local.compute.record(*compute);
-    local.network.record(
-        std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(clock().now() - sent) - *compute));
-}
-
 void Core::agree_on_coding(const CallOptions& of_call) {
     const bool is_far = ports().session().empty();
     if (!is_far || !compression_ || here().coding_known.load(std::memory_order_relaxed)) return;
@@ -331,31 +331,5 @@ void Core::shutdown() {
 }
 
 bool Core::is_shut_down() const { return shut_down_.load(); }
-
-ClientStatistics Core::statistics() const {
-    const Local& local = here();
-    const auto stream = local.dependencies.sender->stats();
-    ClientStatistics statistics;
-    statistics.requests = local.requests.load(std::memory_order_relaxed);
-    statistics.failures = local.failures.load(std::memory_order_relaxed);
-    statistics.retries = local.retries.load(std::memory_order_relaxed);
-    statistics.bytes_in = stream.bytes_in;
-    statistics.bytes_out = stream.bytes_out;
-    statistics.connections_opened = stream.opened;
-    statistics.connections_reused = stream.reused;
-    const CompressionCounts files = local.compression.counts(), messages = ports().compression();
-    statistics.compressed_in = files.compressed_in + messages.compressed_in;
-    statistics.uncompressed_in = files.uncompressed_in + messages.uncompressed_in;
-    statistics.compressed_out = files.compressed_out + messages.compressed_out;
-    statistics.uncompressed_out = files.uncompressed_out + messages.uncompressed_out;
-    const auto latency = [](const LatencyHistogram& histogram) {
-        const Latencies seen = histogram.summary();
-        return ClientStatistics::Latency{seen.count, seen.p50, seen.p90, seen.p99, seen.max};
-    };
-    statistics.latency = latency(local.latency);
-    statistics.compute = latency(local.compute);
-    statistics.network = latency(local.network);
-    return statistics;
-}
 
 }  // namespace shared_tensor::client

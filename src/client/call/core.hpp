@@ -28,6 +28,15 @@ namespace shared_tensor::client {
 /// Returns `now` + `wait`, with `wait` limited to 0 to 365 days: a longer wait could overflow the clock.
 SteadyTime later(SteadyTime now, std::chrono::milliseconds wait);
 
+/// The longest wait in the server of one request, which is below the server's limit, and the time for its answer in
+/// addition.
+inline constexpr std::chrono::milliseconds kLongestWait{20'000}, kAnswerTime{10'000};
+
+/// Calls `ask(step)`, which waits in the server for `step` (`longest` at most), until it returns true or `time` is
+/// over. Calls it at least once.
+void wait_in_steps(std::chrono::milliseconds time, std::chrono::milliseconds longest,
+                   const std::function<bool(std::chrono::milliseconds step)>& ask);
+
 /// The time of a try that follows at once.
 inline constexpr SteadyTime kAtOnce{};
 

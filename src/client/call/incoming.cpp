@@ -9,7 +9,6 @@
 #include <utility>
 #include <variant>
 
-#include "base/concurrency/background.hpp"
 #include "base/log/log.hpp"
 #include "client/call/core.hpp"
 #include "client/call/failure.hpp"
@@ -218,34 +217,6 @@ json_rpc::ParseLimits limits_of(std::size_t bytes) {
     limits.json.max_bytes = bytes;
     limits.max_batch_items = bytes;
     return limits;
-}
-
-Objects::Objects(Release release)
-    : releases_(
-          [this](std::chrono::milliseconds, std::function<void()> work) {
-              request_executor().post([self = shared_from_this(), work = std::move(work)] { work(); });
-          },
-          [release = std::move(release)](const char*, std::span<const std::string> ids) {
-              release({ids.begin(), ids.end()});
-          }) {}
-
-ObjectPointer Objects::adopt(std::string id, std::string type) {
-    auto cell = std::make_unique<ObjectCell>(ObjectCell{std::move(type), std::move(id)});
-    return {cell.release(), [self = shared_from_this()](const ObjectCell* last) {
-                const std::unique_ptr<const ObjectCell> owned(last);
-                self->release_later(owned->id);
-            }};
-}
-
-/// If there is no memory or no thread for this, the next release tries again. A handle that is never released ends with
-/// its session, or after some time without use.
-void Objects::release_later(const std::string& id) noexcept {
-    if (!process_.is_here()) return;
-    try {
-        releases_.release({id});
-    } catch (const std::exception& error) {
-        log::warn("the handle of an object is not released now: ", error.what());
-    }
 }
 
 std::shared_ptr<const codec::Value> AnsweredObjects::value(const codec::Json&) {

@@ -10,7 +10,6 @@
 
 #include <shared_tensor/detail/call.hpp>
 
-#include "base/system/fork.hpp"
 #include "client/call/outgoing.hpp"
 #include "client/local/lease_acknowledgements.hpp"
 #include "client/local/tensor_ports.hpp"
@@ -28,24 +27,6 @@ inline constexpr const char* kFetch = "lease.get";
 /// The limits of a server's message of `bytes` bytes: results may nest deeper than requests. The client's limit of
 /// bytes was checked when the message was received.
 json_rpc::ParseLimits limits_of(std::size_t bytes);
-
-/// The handles of objects that a client received. A handle is released when the last copy of its Object is destroyed. A
-/// background thread releases handles, many in one request. Thread safety: all methods from any thread.
-class Objects : public std::enable_shared_from_this<Objects> {
-public:
-    /// Asks the server to release handles. May block. If it throws, the handles end with their session. Its captures
-    /// live as long as any Object.
-    using Release = std::function<void(const std::vector<std::string>& ids)>;
-    explicit Objects(Release release);
-
-    ObjectPointer adopt(std::string id, std::string type);
-
-private:
-    void release_later(const std::string& id) noexcept;
-
-    const ProcessMark process_;  ///< a forked child has copies of the handles, and must not release them
-    LeaseAcknowledgements releases_;
-};
 
 /// Reads the handles in an answer. The first read of a handle adopts it. Later reads return the same Object.
 class AnsweredObjects final : public codec::References {

@@ -1,7 +1,12 @@
+// What a client measures: receipts of calls, and statistics.
+
 #include "client/call/receipts.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
+
+#include "client/call/core.hpp"
 
 namespace shared_tensor::client {
 
@@ -69,6 +74,41 @@ void note_answer(Receipt& receipt, const net::Headers& headers, std::uint64_t co
     const ServerTimes times = read_server_times(headers.find("Server-Timing").value_or(""));
     receipt.queue = times.queue;
     receipt.run = times.compute;
+}
+
+void Core::note_times(const net::Headers& headers, SteadyTime sent) {
+    const auto compute = read_server_times(headers.find("Server-Timing").value_or("")).compute;
+    if (!compute) return;
+    Local& local = here();
+    local.compute.record(*compute);
+    local.network.record(
+        std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(clock().now() - sent) - *compute));
+}
+
+ClientStatistics Core::statistics() const {
+    const Local& local = here();
+    const auto stream = local.dependencies.sender->stats();
+    ClientStatistics statistics;
+    statistics.requests = local.requests.load(std::memory_order_relaxed);
+    statistics.failures = local.failures.load(std::memory_order_relaxed);
+    statistics.retries = local.retries.load(std::memory_order_relaxed);
+    statistics.bytes_in = stream.bytes_in;
+    statistics.bytes_out = stream.bytes_out;
+    statistics.connections_opened = stream.opened;
+    statistics.connections_reused = stream.reused;
+    const CompressionCounts files = local.compression.counts(), messages = ports().compression();
+    statistics.compressed_in = files.compressed_in + messages.compressed_in;
+    statistics.uncompressed_in = files.uncompressed_in + messages.uncompressed_in;
+    statistics.compressed_out = files.compressed_out + messages.compressed_out;
+    statistics.uncompressed_out = files.uncompressed_out + messages.uncompressed_out;
+    const auto latency = [](const LatencyHistogram& histogram) {
+        const Latencies seen = histogram.summary();
+        return ClientStatistics::Latency{seen.count, seen.p50, seen.p90, seen.p99, seen.max};
+    };
+    statistics.latency = latency(local.latency);
+    statistics.compute = latency(local.compute);
+    statistics.network = latency(local.network);
+    return statistics;
 }
 
 }  // namespace shared_tensor::client

@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/concurrency/background.hpp"
 #include "base/log/log.hpp"
 
 namespace shared_tensor::client {
@@ -60,6 +61,34 @@ void LeaseAcknowledgements::tell(Kind due) noexcept {
         }
     } catch (const std::exception& error) {
         log::debug("leases or handles were not released, so they end with their channel or session: ", error.what());
+    }
+}
+
+Objects::Objects(Release release)
+    : releases_(
+          [this](std::chrono::milliseconds, std::function<void()> work) {
+              request_executor().post([self = shared_from_this(), work = std::move(work)] { work(); });
+          },
+          [release = std::move(release)](const char*, std::span<const std::string> ids) {
+              release({ids.begin(), ids.end()});
+          }) {}
+
+ObjectPointer Objects::adopt(std::string id, std::string type) {
+    auto cell = std::make_unique<ObjectCell>(ObjectCell{std::move(type), std::move(id)});
+    return {cell.release(), [self = shared_from_this()](const ObjectCell* last) {
+                const std::unique_ptr<const ObjectCell> owned(last);
+                self->release_later(owned->id);
+            }};
+}
+
+/// If there is no memory or no thread for this, the next release tries again. A handle that is never released ends with
+/// its session, or after some time without use.
+void Objects::release_later(const std::string& id) noexcept {
+    if (!process_.is_here()) return;
+    try {
+        releases_.release({id});
+    } catch (const std::exception& error) {
+        log::warn("the handle of an object is not released now: ", error.what());
     }
 }
 

@@ -4,12 +4,15 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/concurrency/guarded.hpp"
+#include "base/system/fork.hpp"
+#include "protocol/codec/value.hpp"
 
 namespace shared_tensor::client {
 
@@ -46,6 +49,24 @@ private:
     const Later later_;
     const Tell tell_;
     Guarded<State> state_;
+};
+
+/// The handles of objects that a client received. A handle is released when the last copy of its Object is destroyed. A
+/// background thread releases handles, many in one request. Thread safety: all methods from any thread.
+class Objects : public std::enable_shared_from_this<Objects> {
+public:
+    /// Asks the server to release handles. May block. If it throws, the handles end with their session. Its captures
+    /// live as long as any Object.
+    using Release = std::function<void(const std::vector<std::string>& ids)>;
+    explicit Objects(Release release);
+
+    ObjectPointer adopt(std::string id, std::string type);
+
+private:
+    void release_later(const std::string& id) noexcept;
+
+    const ProcessMark process_;  ///< a forked child has copies of the handles, and must not release them
+    LeaseAcknowledgements releases_;
 };
 
 }  // namespace shared_tensor::client

@@ -52,12 +52,6 @@ void abandon_item(const streams::Item& item, Core& core) noexcept {
     }
 }
 
-Json meta_of(const CallOptions& call, const ClientOptions& client) {
-    Json meta{{"stream_window", {{"items", client.stream_window.items}, {"bytes", client.stream_window.bytes}}}};
-    if (call.timeout) meta["timeout_ms"] = std::clamp<std::int64_t>(call.timeout->count(), 1, 86'400'000);
-    return meta;
-}
-
 class ReadSlot final : public detail::ResultSlot {
 public:
     explicit ReadSlot(const detail::ItemSource::Read& how) : read_(how) {}
@@ -91,13 +85,6 @@ void Streaming::open(const Outgoing& request, SteadyTime deadline) {
 
 std::vector<streams::Flow> Streaming::flows() const {
     return state_.with([](const State& now) { return now.flows; });
-}
-
-std::optional<streams::Flow> Streaming::flow_of(std::string_view name) const {
-    return state_.with([&](const State& now) {
-        const streams::Flow* found = streams::find(now.flows, name);
-        return found != nullptr ? std::optional(*found) : std::nullopt;
-    });
 }
 
 /// The stream of that name, or the only stream in that direction.
@@ -183,7 +170,10 @@ void Streaming::hear(const streams::StreamMessage& stream_message, streams::Item
         const bool again = state_.with([](const State& now) { return now.ready; });
         return again ? break_off("it reports twice that it is ready") : become_ready(stream_message);
     }
-    const auto flow = flow_of(stream_message.stream);
+    const auto flow = state_.with([&](const State& now) {
+        const streams::Flow* found = streams::find(now.flows, stream_message.stream);
+        return found != nullptr ? std::optional(*found) : std::nullopt;
+    });
     if (!flow || stream_message.kind == Kind::cancel) return break_off("it names a stream that does not exist");
     item.value = stream_message.value;
     item.cost += stream_message.elsewhere_bytes;
@@ -342,7 +332,10 @@ std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& 
     const auto attempt = [&](int&) -> std::shared_ptr<detail::CallerStreams> {
         check_stop(options, method);
         Outgoing request = core->compose(Outgoing::Form::single, 1, options);
-        request.call(method, arguments, meta_of(options, core->options()));
+        const streams::Window window = core->options().stream_window;
+        Json meta{{"stream_window", {{"items", window.items}, {"bytes", window.bytes}}}};
+        if (options.timeout) meta["timeout_ms"] = std::clamp<std::int64_t>(options.timeout->count(), 1, 86'400'000);
+        request.call(method, arguments, std::move(meta));
         request.finish();
         const std::string shared = core->session_for(request);
         CallOptions later = options;  // for requests that fetch tensors of the call's messages

@@ -105,7 +105,6 @@ private:
     std::string required() const;
     void read_value(streams::Item item, detail::ResultSlot& slot) const;
     std::vector<streams::Flow> flows() const;
-    std::optional<streams::Flow> flow_of(std::string_view name) const;
     streams::Item take_result();
 
     const Setup setup_;

@@ -21,16 +21,14 @@ namespace {
 using std::chrono::milliseconds;
 using Steady = std::chrono::steady_clock;
 
-constexpr milliseconds kLongestWait{20'000};   // in one request: below the server's limit
 constexpr milliseconds kReportInterval{250};   // while progress is reported
-constexpr milliseconds kAnswerTime{10'000};    // in addition to the time that a request waits in the server
 constexpr milliseconds kAskAllTheSame{5'000};  // polls after this time without a report
 constexpr milliseconds kForEver{std::chrono::hours(24 * 365)};
 
 /// The options of requests about the task. All of them may be repeated. `waits`: how long the request waits in the
 /// server.
 CallOptions question(const Client& client, milliseconds waits = milliseconds(0)) {
-    return {.timeout = waits + kAnswerTime,
+    return {.timeout = waits + client::kAnswerTime,
             .idempotent = true,
             .session = client.session(),
             .require = client.options().require};
@@ -152,20 +150,18 @@ std::optional<TaskStatus> TaskHandle::hear(Steady::time_point until) const {
 }
 
 TaskStatus TaskHandle::wait(milliseconds time) const {
-    const auto deadline = Steady::now() + std::clamp(time, milliseconds(0), kForEver);
-    std::optional<TaskStatus> last;
     if (report_ && time > milliseconds(0)) {
-        if (const auto heard = hear(deadline)) return *heard;
+        if (const auto heard = hear(client::later(Steady::now(), time))) return *heard;
     }
-    for (;;) {
-        const auto rest = std::chrono::ceil<milliseconds>(deadline - Steady::now());
-        const auto step = std::clamp(rest, milliseconds(0), report_ ? kReportInterval : kLongestWait);
+    std::optional<TaskStatus> last;
+    client::wait_in_steps(time, report_ ? kReportInterval : client::kLongestWait, [&](milliseconds step) {
         TaskStatus now =
             ask("task.wait", detail::ArgumentsOf(named("id", id_), named("timeout_ms", step.count())), step);
         if (report_ && (!last || client::is_news(*last, now))) report_(now);
-        if (now.ended() || Steady::now() >= deadline) return now;
         last = std::move(now);
-    }
+        return last->ended();
+    });
+    return *last;
 }
 
 void TaskHandle::read_result(detail::ResultSlot& result, Receipt* receipt) const {

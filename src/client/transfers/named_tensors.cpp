@@ -14,11 +14,6 @@ namespace shared_tensor {
 namespace {
 
 using std::chrono::milliseconds;
-using Steady = std::chrono::steady_clock;
-
-constexpr milliseconds kLongestWait{20'000};  // in one request: below the server's limit
-constexpr milliseconds kAnswerTime{10'000};   // in addition to the time that a request waits in the server
-constexpr milliseconds kForEver{std::chrono::hours(24 * 365)};
 
 using Metadata = std::map<std::string, std::string>;
 
@@ -244,20 +239,19 @@ bool NamedTensors::remove(std::string_view name) const {
 
 std::optional<std::uint64_t> NamedTensors::watch(std::string_view name, std::uint64_t after,
                                                  milliseconds timeout) const {
-    const auto deadline = Steady::now() + std::clamp(timeout, milliseconds(0), kForEver);
-    for (;;) {
-        const auto rest = std::chrono::ceil<milliseconds>(deadline - Steady::now());
-        const auto step = std::clamp(rest, milliseconds(0), kLongestWait);
+    std::optional<std::uint64_t> found;
+    client::wait_in_steps(timeout, client::kLongestWait, [&](milliseconds step) {
         CallOptions options = repeating().options_;
-        options.timeout = step + kAnswerTime;
+        options.timeout = step + client::kAnswerTime;
         client::SlotOf<version_in> result;
         client_.with(options).call_into(
             "tensor.watch",
             detail::ArgumentsOf(named("name", name), named("after_version", after), named("timeout_ms", step.count())),
             result);
-        if (result.value != after) return result.value;
-        if (Steady::now() >= deadline) return std::nullopt;
-    }
+        if (result.value != after) found = result.value;
+        return found.has_value();
+    });
+    return found;
 }
 
 }  // namespace shared_tensor

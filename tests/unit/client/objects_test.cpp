@@ -1,4 +1,4 @@
-#include "client/call/incoming.hpp"
+#include "client/local/lease_acknowledgements.hpp"
 
 #include <sys/resource.h>
 #include <unistd.h>
