@@ -24,12 +24,17 @@ constexpr std::size_t kStep = 2;
 constexpr std::uint64_t kShownWhole = 60;  // maximum number of elements that are all shown
 constexpr std::int64_t kEdge = 3;
 
+codec::TensorPointer in_host_memory(const codec::TensorPointer& tensor) {
+    const bool is_there = tensor->bytes() == 0 || tensor::ElementReader(tensor).data() != nullptr;
+    return is_there ? tensor : tensor::copy_own_tensor(tensor, tensor::plain_block);
+}
+
 /// Prints the elements as nested lists; a large tensor shows the first and last three of each dimension. Lines after
 /// the first are indented by `indent`.
 class ElementPrinter {
 public:
     ElementPrinter(const codec::TensorPointer& tensor, std::size_t indent)
-        : reader_(tensor),
+        : elements_(in_host_memory(tensor)),
           shape_(tensor::shape_of(tensor)),
           strides_(tensor::contiguous_strides(shape_)),
           codec_(tensor::element_codec(tensor->tensor().dtype())),
@@ -46,11 +51,10 @@ public:
 
 private:
     void print_element(std::int64_t index) {
-        alignas(16) std::array<std::byte, 16> element{};
-        reader_.read(static_cast<std::uint64_t>(index) * item_, std::span(element).first(item_));
+        const std::byte* at = elements_.data() + static_cast<std::size_t>(index) * item_;
         if (codec_ == nullptr) {  // two small numbers in a byte: shows the byte
-            text_ += std::to_string(std::to_integer<unsigned>(element[0]));
-        } else if (const auto json = codec_->print(element.data()); json.is_string()) {
+            text_ += std::to_string(std::to_integer<unsigned>(*at));
+        } else if (const auto json = codec_->print(at); json.is_string()) {
             text_ += json.get_ref<const std::string&>();  // e.g. NaN
         } else {
             json_rpc::print_json(json, text_);
@@ -78,7 +82,7 @@ private:
         text_ += last ? ", " : ",\n" + std::string(indent_ + dimension + 1, ' ');
     }
 
-    const tensor::ElementReader reader_;
+    const tensor::ElementReader elements_;
     const tensor::Shape shape_, strides_;
     const tensor::ElementCodec* codec_;
     std::size_t item_, indent_;
