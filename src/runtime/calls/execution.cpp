@@ -253,8 +253,7 @@ OutcomePointer Execution::Waiter::wait_until(SteadyTime deadline) {
 
 void Execution::Waiter::abandon() {
     abandoned_.store(true);
-    execution_->state_.with([](State&) {});  // so that a waiter between its check and its sleep sees the flag
-    execution_->state_.notify_all();
+    execution_->state_.wake_all();
 }
 
 }  // namespace shared_tensor::runtime

@@ -37,15 +37,12 @@ FunctionTable::EntryPointer FunctionTable::find(std::string_view name) const {
 }
 
 std::vector<FunctionTable::EntryPointer> FunctionTable::all() const {
-    std::vector<EntryPointer> all;
-    state_.with([&](const State& state) {
-        all.reserve(state.by_name.size());
+    return state_.with([&](const State& state) {
+        std::vector<EntryPointer> all;
         for (const auto& [name, entry] : state.by_name)
             all.push_back(entry);
+        return all;
     });
-    std::sort(all.begin(), all.end(),
-              [](const auto& a, const auto& b) { return a->shared->name() < b->shared->name(); });
-    return all;
 }
 
 std::size_t FunctionTable::size() const {

@@ -5,11 +5,11 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include <shared_tensor/registry.hpp>
@@ -88,13 +88,8 @@ public:
     void replace(const std::vector<FunctionPointer>& gone, const std::vector<FunctionPointer>& come);
 
 private:
-    struct NameHash {
-        using is_transparent = void;
-        std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-    };
-    using Map = std::unordered_map<std::string, EntryPointer, NameHash, std::equal_to<>>;
     struct State {
-        Map by_name;
+        std::map<std::string, EntryPointer, std::less<>> by_name;
         std::uint64_t version = 1;
     };
 
