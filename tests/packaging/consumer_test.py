@@ -6,12 +6,14 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
-import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from daemon import Daemon
+
 PLACE = None
-START_LIMIT_S = 60
 
 
 def run(*command):
@@ -38,21 +40,15 @@ class Consumer(unittest.TestCase):
         run(PLACE.cmake, "--build", cls.work / folder)
 
     def start_daemon(self, *options):
-        ready = self.work / "ready"
-        ready.unlink(missing_ok=True)
-        daemon = subprocess.Popen([self.installed / "bin" / "shared-tensor-server", "--host", "127.0.0.1", "--port", "0",
-                                   "--ready-file", ready, "--load", self.work / "build" / "libconsumer_plugin.so", *options])
-        self.addCleanup(daemon.wait)
-        self.addCleanup(daemon.terminate)
-        deadline = time.monotonic() + START_LIMIT_S
-        while not ready.exists() or not ready.read_text().strip():
-            self.assertIsNone(daemon.poll(), "the daemon ended before it was ready")
-            self.assertLess(time.monotonic(), deadline, "the daemon was not ready in time")
-            time.sleep(0.02)
-        return ready.read_text().strip()
+        daemon = Daemon(self.installed / "bin" / "shared-tensor-server", "--load", self.work / "build" / "libconsumer_plugin.so",
+                        *options)
+        self.addCleanup(daemon.close)
+        return daemon.url
 
     def test_a_program_holds_the_functions_that_it_shares(self):
         self.assertEqual(run(self.work / "build" / "program"), "3 functions\nprice: 119.00\n")
+        # Nor are functions of a library lost that is linked whole.
+        self.assertEqual(run(self.work / "build" / "program_of_library"), "3 functions\nprice: 119.00\n")
 
     def test_a_program_that_is_linked_to_the_library_for_models_serves_them(self):
         answer = run(self.work / "build" / "models", f"vad={PLACE.model}")
@@ -73,9 +69,6 @@ class Consumer(unittest.TestCase):
         for file in (self.installed / "bin" / "shared-tensor-server", next(self.installed.rglob("libshared_tensor_torch.so"))):
             self.assertNotIn(str(PLACE.build).encode(), file.read_bytes())
             self.assertNotIn(str(PLACE.torch).encode(), file.read_bytes())
-
-    def test_functions_of_a_library_that_is_linked_whole_are_not_lost(self):
-        self.assertEqual(run(self.work / "build" / "program_of_library"), "3 functions\nprice: 119.00\n")
 
     def test_the_installed_daemon_serves_a_plugin_of_the_consumer_to_its_client(self):
         url = self.start_daemon()
@@ -110,17 +103,10 @@ class Consumer(unittest.TestCase):
             as_user = {"user": 65534, "group": 65534, "extra_groups": [], "cwd": "/", "env": {"HOME": str(home), "PATH": "/usr/bin:/bin"}}
             version = subprocess.run([prefix / "bin" / "shared-tensor", "--version"], capture_output=True, text=True, **as_user)
             self.assertEqual((version.returncode, version.stderr), (0, ""))
-            ready = home / "ready"
-            daemon = subprocess.Popen([prefix / "bin" / "shared-tensor-server", "--port", "0", "--ready-file", ready], **as_user)
-            self.addCleanup(daemon.wait)
-            self.addCleanup(daemon.terminate)
-            deadline = time.monotonic() + START_LIMIT_S
-            while not ready.exists() or not ready.read_text().strip():
-                self.assertIsNone(daemon.poll(), "the daemon ended before it was ready")
-                self.assertLess(time.monotonic(), deadline, "the daemon was not ready in time")
-                time.sleep(0.02)
-            answer = subprocess.run([prefix / "bin" / "shared-tensor", "--url", ready.read_text().strip(), "info"],
-                                    capture_output=True, text=True, **as_user)
+            daemon = Daemon(prefix / "bin" / "shared-tensor-server", **as_user)
+            self.addCleanup(daemon.close)
+            answer = subprocess.run([prefix / "bin" / "shared-tensor", "--url", daemon.url, "info"], capture_output=True,
+                                    text=True, **as_user)
             self.assertEqual(answer.returncode, 0, answer.stderr)
 
     def test_a_program_may_use_another_version_of_spdlog_or_fmt(self):

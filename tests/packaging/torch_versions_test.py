@@ -9,12 +9,13 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import time
 import unittest
 import urllib.request
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from daemon import Daemon
+
 PLACE = None
-START_LIMIT_S = 120
 
 MAKE_MODEL = """
 import sys, torch
@@ -89,25 +90,14 @@ class TorchVersions(unittest.TestCase):
         return folder
 
     def start(self, *options):
-        ready = PLACE.work / "ready"
-        ready.unlink(missing_ok=True)
-        self.log = PLACE.work / "log"
-        with open(self.log, "wb") as log:
-            daemon = subprocess.Popen([self.installed / "bin/shared-tensor-server", "--port", "0", "--ready-file", ready, *options],
-                                      stderr=log)
-        self.addCleanup(daemon.wait)
-        self.addCleanup(daemon.terminate)
-        deadline = time.monotonic() + START_LIMIT_S
-        while not ready.exists() or not ready.read_text().strip():
-            if daemon.poll() is not None:
-                return None
-            self.assertLess(time.monotonic(), deadline, "the daemon was not ready in time")
-            time.sleep(0.02)
-        return ready.read_text().strip()
+        daemon = Daemon(self.installed / "bin/shared-tensor-server", *options)
+        self.addCleanup(daemon.close)
+        return daemon.url
 
     def rejection(self, *options):
-        self.assertIsNone(self.start(*options), "the daemon started")
-        text = self.log.read_text()
+        with self.assertRaises(Daemon.NotStarted) as ended:
+            self.start(*options)
+        text = str(ended.exception)
         self.assertEqual(text.count("\n"), 1, text)
         return text
 
@@ -126,7 +116,6 @@ class TorchVersions(unittest.TestCase):
     def test_one_daemon_serves_plugins_of_either_version_to_clients_of_both(self):
         for environment, folder in self.builds.items():
             url = self.start("--load", folder / "libconsumer_plugin.so")
-            self.assertIsNotNone(url, self.log.read_text())
             for other in self.builds.values():
                 self.assertEqual(run(other / "client", url), "Hello world\n119\n4\n", environment.version)
 
@@ -148,7 +137,6 @@ class TorchVersions(unittest.TestCase):
     def test_a_compiled_model_is_served(self):
         model = self.pinned.make_model(PLACE.work / "model.pt2")
         url = self.start("--libtorch", self.pinned.torch, "--model", f"m={model}", "--model-folder", PLACE.work)
-        self.assertIsNotNone(url, self.log.read_text())
         good = self.call(url, "m.forward", [self.ONES, self.SCALE])
         self.assertEqual(good["result"]["sum"]["$tensor"]["data"], 240)
         self.assertEqual(good["result"]["y"]["$tensor"]["data"], [[30, 30, 30], [50, 50, 50]])
@@ -164,11 +152,11 @@ class TorchVersions(unittest.TestCase):
     def test_a_package_of_another_version_is_served_rightly_or_rejected_in_one_line(self):
         """A package does not name its version; its code calls functions of C, which newer versions keep."""
         model = self.newest.make_model(PLACE.work / "newest.pt2")
-        url = self.start("--libtorch", self.pinned.torch, "--model", f"m={model}")
-        if url is None:
-            text = self.log.read_text()
-            self.assertIn(str(model), text)
-            self.assertEqual(text.count("\n"), 1, text)
+        options = ["--libtorch", self.pinned.torch, "--model", f"m={model}"]
+        try:
+            url = self.start(*options)
+        except Daemon.NotStarted:
+            self.assertIn(str(model), self.rejection(*options))
         else:
             self.assertEqual(self.call(url, "m.forward", [self.ONES, self.SCALE])["result"]["sum"]["$tensor"]["data"], 240)
 

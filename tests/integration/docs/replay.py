@@ -29,8 +29,9 @@ import pathlib
 import re
 import subprocess
 import sys
-import tempfile
-import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from daemon import Daemon
 
 FENCE = re.compile(r"^```(json|http) (request|response)\n(.*?)^```$|(?:^<!-- file: (.*?) -->\n)?^```(\w* ?\w*)\n(.*?)^```$", re.M | re.S)
 REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
@@ -165,24 +166,6 @@ class Replay:
         return examples, failures
 
 
-def start(arguments, folder):
-    ready = pathlib.Path(folder) / "ready"
-    command = [arguments.daemon, "--port", "0", "--ready-file", str(ready), "--log-level", "warn"]
-    for plugin in arguments.plugin:
-        command += ["--load", plugin]
-    for model in arguments.model:
-        command += ["--model", model]
-    daemon = subprocess.Popen(command)
-    deadline = time.monotonic() + 50
-    while time.monotonic() < deadline and daemon.poll() is None:
-        if ready.exists():
-            return daemon, ready.read_text().strip()
-        time.sleep(0.02)
-    daemon.kill()
-    daemon.wait()
-    sys.exit("replay: the daemon did not get ready")
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--daemon", required=True)
@@ -190,14 +173,11 @@ def main():
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("pages", nargs="+", type=pathlib.Path)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        daemon, url = start(arguments, folder)
-        try:
-            replay = Replay(url)
-            results = [replay.page(page) for page in arguments.pages]
-        finally:
-            daemon.terminate()
-            daemon.wait(30)
+    options = [word for plugin in arguments.plugin for word in ("--load", plugin)]
+    options += [word for model in arguments.model for word in ("--model", model)]
+    with Daemon(arguments.daemon, "--log-level", "warn", *options) as daemon:
+        replay = Replay(daemon.url)
+        results = [replay.page(page) for page in arguments.pages]
     examples, failures = sum(r[0] for r in results), sum(r[1] for r in results)
     print(f"{examples} examples answered as shown, {failures} not")
     if failures or not examples:

@@ -12,7 +12,9 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from daemon import Daemon
 
 try:
     import numpy
@@ -62,18 +64,8 @@ def main():
     parser.add_argument("--daemon", required=True)
     parser.add_argument("--client", required=True)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        ready = folder / "ready"
-        daemon = subprocess.Popen([arguments.daemon, "--port", "0", "--ready-file", ready])
-        try:
-            deadline = time.monotonic() + 30
-            while not ready.exists() and daemon.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.02)
-            check(arguments.client, ready.read_text().strip(), folder)
-        finally:
-            daemon.terminate()
-            daemon.wait(30)
+    with tempfile.TemporaryDirectory() as folder, Daemon(arguments.daemon) as daemon:
+        check(arguments.client, daemon.url, pathlib.Path(folder))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ limit cannot be set here is skipped with the reason; ends with 77 where all were
 
 import argparse
 import contextlib
+import dataclasses
 import http.client
 import json
 import multiprocessing
@@ -18,11 +19,14 @@ import pathlib
 import resource
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import time
+from typing import Callable
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from daemon import Daemon
 
 PATIENCE = 30  # seconds, for what has to come: the machine may be busy
 HEALTHY = 10   # seconds that /healthz may take at most; what it took is printed
@@ -68,11 +72,13 @@ class Group:
             time.sleep(0.05)
 
 
+@dataclasses.dataclass
 class Limit:
     """How a row limits its daemon: before it starts, or once it serves."""
-
-    def __init__(self, name, before=None, group=None, after=None):
-        self.name, self.before, self.make_group, self.after = name, before, group, after
+    name: str
+    before: Callable = lambda: None
+    group: Callable = lambda: None
+    after: Callable = lambda pid: None
 
 
 def files(count):
@@ -95,48 +101,25 @@ LIMITS = [
 ]
 
 
-class Daemon:
+class LimitedDaemon(Daemon):
     def __init__(self, program, plugin, limit):
-        self.folder = tempfile.TemporaryDirectory()
-        folder = pathlib.Path(self.folder.name)
-        self.group = limit.make_group() if limit.make_group else None
-        self.log_path = folder / "log"
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("SHARED_TENSOR_", "RANK", "LOCAL_RANK"))}
+        self.group = limit.group()
 
         def enter():
             if self.group:
                 self.group.enter(os.getpid())
-            if limit.before:
-                limit.before()
+            limit.before()
 
-        with self.log_path.open("w") as log:
-            self.process = subprocess.Popen(
-                [program, "--port", "0", "--load", plugin, "--ready-file", folder / "ready", "--drain-time", "5s",
-                 "--local-socket", folder / "channel"], stderr=log, env=environment, preexec_fn=enter)
-        try:
-            end = time.monotonic() + PATIENCE
-            while not (folder / "ready").exists():
-                assert self.process.poll() is None, "the daemon did not start: " + self.log()
-                assert time.monotonic() < end, "the daemon is not ready"
-                time.sleep(0.02)
-            self.port = int((folder / "ready").read_text().rsplit(":", 1)[1])
-            self.channel = str(folder / "channel")
-            if limit.after:
-                limit.after(self.process.pid)
-        except BaseException:
-            self.close()
-            raise
-
-    def log(self):
-        return self.log_path.read_text()
+        self.channels = tempfile.TemporaryDirectory()
+        self.channel = self.channels.name + "/channel"
+        super().__init__(program, "--load", plugin, "--drain-time", "5s", "--local-socket", self.channel, preexec_fn=enter)
+        limit.after(self.process.pid)
 
     def close(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
+        super().close()
         if self.group:
             self.group.remove()
-        self.folder.cleanup()
+        self.channels.cleanup()
 
     def ask(self, method, path, body=None, headers=None, timeout=PATIENCE):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
@@ -251,7 +234,7 @@ def waiting_calls(daemon, count):
 
 
 def check(program, plugin, limit):
-    daemon = Daemon(program, plugin, limit)
+    daemon = LimitedDaemon(program, plugin, limit)
     held = []
     health = Health(daemon)
     try:
