@@ -1,21 +1,11 @@
-// A plugin that is damaged in the way that BAD_PLUGIN names.
+// A plugin that is damaged in the way that the variable BAD_PLUGIN names.
 
 #include <cstdint>
+#include <cstdlib>
 #include <stdexcept>
+#include <string_view>
 
 #include <shared_tensor/version.hpp>
-
-#define NULL_MANIFEST 1
-#define WILD_MANIFEST 2
-#define NULL_TEXT 3
-#define WILD_TEXT 4
-#define ENDLESS_TEXT 5
-#define NO_RECORDS 6
-#define WILD_RECORD 7
-#define NULL_FUNCTION 8
-#define CIRCLE 9
-#define THROWS 10
-#define THROWS_NUMBER 11
 
 namespace {
 
@@ -43,41 +33,33 @@ Record record{nullptr, nullptr};
 Framework framework;
 Manifest manifest{sizeof(Manifest), SHARED_TENSOR_PLUGIN_ABI, "", &framework, &record};
 
-[[maybe_unused]] const void* wild() { return reinterpret_cast<const void*>(std::uintptr_t{16}); }
-
-void damage() {
-    for (char& one : endless)
-        one = '2';
-#if BAD_PLUGIN == NULL_TEXT
-    framework.version = nullptr;
-#elif BAD_PLUGIN == WILD_TEXT
-    manifest.framework = static_cast<const Framework*>(wild());
-#elif BAD_PLUGIN == ENDLESS_TEXT
-    framework.version = endless;
-#elif BAD_PLUGIN == NO_RECORDS
-    manifest.records = nullptr;
-#elif BAD_PLUGIN == WILD_RECORD
-    manifest.records = static_cast<const Record*>(wild());
-#elif BAD_PLUGIN == CIRCLE
-    record = {endless, &record};
-#endif
+std::string_view damage() {
+    const char* variable = std::getenv("BAD_PLUGIN");
+    return variable != nullptr ? variable : "";
 }
 
-#if BAD_PLUGIN == THROWS
-[[maybe_unused]] const int thrown = []() -> int { throw std::runtime_error("no licence found"); }();
-#elif BAD_PLUGIN == THROWS_NUMBER
-[[maybe_unused]] const int thrown = []() -> int { throw 42; }();
-#endif
+[[maybe_unused]] const int loaded = [] {
+    if (damage() == "throws") throw std::runtime_error("no licence found");
+    if (damage() == "throws a number") throw 42;
+    return 0;
+}();
 
 }  // namespace
 
 extern "C" const void* shared_tensor_plugin_v1() noexcept {
-    damage();
-#if BAD_PLUGIN == NULL_MANIFEST
-    return nullptr;
-#elif BAD_PLUGIN == WILD_MANIFEST
-    return wild();
-#else
-    return &manifest;
-#endif
+    const auto wild = std::uintptr_t{16};
+    if (damage() == "no manifest") return nullptr;
+    if (damage() == "wild manifest") return reinterpret_cast<const void*>(wild);
+    if (damage() == "no text") framework.version = nullptr;
+    if (damage() == "wild text") manifest.framework = reinterpret_cast<const Framework*>(wild);
+    if (damage() == "endless text") {
+        for (char& one : endless)
+            one = '2';
+        framework.version = endless;
+    }
+    if (damage() == "no records") manifest.records = nullptr;
+    if (damage() == "wild record") manifest.records = reinterpret_cast<const Record*>(wild);
+    if (damage() == "circle") record = {endless, &record};
+    if (damage() == "another version") manifest = {sizeof(Manifest), 4'000'000'000, "99", nullptr, nullptr};
+    return &manifest;  // whose record has no function
 }

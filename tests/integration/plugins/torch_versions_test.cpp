@@ -19,15 +19,12 @@ namespace {
 std::string plugin(int number) { return SHARED_TENSOR_STUBS "/stub_plugin_" + std::to_string(number) + ".so"; }
 std::string libtorch(int number) { return SHARED_TENSOR_STUBS "/" + std::to_string(number) + "/lib/libtorch_cpu.so"; }
 
-/// The libraries that a process has mapped.
-std::string maps_of(int pid) { return text_of_file("/proc/" + std::to_string(pid) + "/maps"); }
-
 }  // namespace
 
 TEST_CASE("One daemon serves plugins of different libtorches, each in a process of its own", "[server][plugins]") {
     for (const int number : {1, 2}) {
         const Daemon daemon({"--load", plugin(number)});
-        CHECK(Client("http://127.0.0.1:" + std::to_string(daemon.port())).call<int>("number") == number);
+        CHECK(Client(daemon.url()).call<int>("number") == number);
     }
 }
 
@@ -66,7 +63,7 @@ TEST_CASE("A server that finds no libtorch for a model says where it looked, and
 
 TEST_CASE("Functions may take tensors without any framework", "[server][plugins]") {
     const Daemon daemon({"--load", plugin(1)});
-    const Client client("http://127.0.0.1:" + std::to_string(daemon.port()));
+    const Client client(daemon.url());
     const TensorRef x = client.empty_in_shared_memory({300, 100}, DType::float32);
     auto* const numbers = reinterpret_cast<float*>(x.mutable_data());
     for (std::size_t i = 0; i < x.elements(); ++i)
@@ -80,6 +77,6 @@ TEST_CASE("Functions may take tensors without any framework", "[server][plugins]
 
 TEST_CASE("A daemon without models and plugins of libtorch has none in its process", "[server]") {
     Daemon daemon;
-    const std::string maps = maps_of(daemon.child().pid());
+    const std::string maps = text_of_file("/proc/" + std::to_string(daemon.child().pid()) + "/maps");
     CHECK_THAT(maps, !ContainsSubstring("libtorch") && !ContainsSubstring("libc10"));
 }

@@ -104,9 +104,7 @@ private:
 };
 
 int health(int port, const HeaderList& headers = {}) {
-    HttpPeer peer(port);
-    peer.request("GET", "/healthz", {}, headers);
-    return peer.read().status;
+    return http_request(port, "GET", "/healthz", {}, headers).status;
 }
 
 }  // namespace
@@ -114,12 +112,12 @@ int health(int port, const HeaderList& headers = {}) {
 TEST_CASE("Another user who opens all the connections that it can keeps the owner out of nothing",
           "[security][limits]") {
     if (::getuid() != 0) SKIP("needs root, to be somebody else");
-    Daemon daemon(with_plugins({"--max-connections", "64"}));
+    const OwnDaemon daemon({"--max-connections", "64"});
     for (int round = 0; round < 2; ++round) {
         const OtherUser other(daemon.port(), 300);
         REQUIRE(other.came());
         for (int i = 0; i < 20; ++i)
-            CHECK(call(daemon.port(), "subtract", {3, 1}) == 2);
+            CHECK(daemon.call("subtract", {3, 1}) == 2);
         CHECK(health(daemon.port()) == 200);
     }
     CHECK(health(daemon.port()) == 200);
@@ -127,27 +125,25 @@ TEST_CASE("Another user who opens all the connections that it can keeps the owne
 
 TEST_CASE("With a limit of connections for one user, others take nothing of the owner's", "[security][limits]") {
     if (::getuid() != 0) SKIP("needs root, to be somebody else");
-    Daemon daemon(with_plugins({"--max-connections", "64", "--max-client-connections", "8"}));
+    const OwnDaemon daemon({"--max-connections", "64", "--max-client-connections", "8"});
     const OtherUser other(daemon.port(), 100);
     REQUIRE(other.came());
-    CHECK(call(daemon.port(), "subtract", {3, 1}) == 2);
+    CHECK(daemon.call("subtract", {3, 1}) == 2);
 }
 
 TEST_CASE("With tokens, clients that show none do not keep out those that do", "[security][limits]") {
     if (::getuid() != 0) SKIP("needs root, to be somebody else");
-    TemporaryFolder folder;
-    const std::string tokens = folder.write("tokens", "a:" + kSecret + "\n");
-    Daemon daemon(with_plugins({"--token-file", tokens, "--max-connections", "64"}));
+    const TokenDaemon daemon(token("a"), {"--max-connections", "64"});
     std::optional<Nginx> nginx;
     if (has_nginx()) nginx.emplace(daemon.port(), Nginx::Options{.user = "www-data"});
     const OtherUser other(daemon.port(), 300);
     REQUIRE(other.came());
     for (int i = 0; i < 20; ++i) {
-        CHECK(call(daemon.port(), "subtract", {3, 1}, kBearer) == 2);
-        if (nginx) CHECK(call(nginx->port(), "subtract", {3, 1}, kBearer) == 2);
+        CHECK(daemon.call("subtract", {3, 1}, bearer('a')) == 2);
+        if (nginx) CHECK(call(nginx->port(), "subtract", {3, 1}, bearer('a')) == 2);
     }
     CHECK(health(daemon.port()) == 401);
-    CHECK(health(daemon.port(), kBearer) == 200);
+    CHECK(health(daemon.port(), bearer('a')) == 200);
 }
 
 TEST_CASE("With tokens, clients that show none and read no answer keep nobody out", "[security][limits]") {
@@ -164,66 +160,57 @@ TEST_CASE("With tokens, clients that show none and read no answer keep nobody ou
 }
 
 TEST_CASE("One token's sessions and local channels leave room for those of others", "[security][limits]") {
-    TemporaryFolder folder;
-    const std::string other(40, 'o');
-    const std::string tokens = folder.write("tokens", "a:" + kSecret + "\nb:" + other + "\n");
-    Daemon daemon(with_plugins({"--token-file", tokens, "--max-sessions", "4", "--max-local-channels", "8"}));
-    const HeaderList b{{"Authorization", "Bearer " + other}};
+    const TokenDaemon daemon(token("a") + token("b"), {"--max-sessions", "4", "--max-local-channels", "8"});
     for (int i = 0; i < 2; ++i)
-        CHECK(call(daemon.port(), "session.open", nullptr, b).is_object());
-    CHECK(call_code(daemon.port(), "session.open", nullptr, b) == -32001);
-    CHECK(call(daemon.port(), "session.open", nullptr, kBearer).is_object());
+        CHECK(daemon.call("session.open", nullptr, bearer('b')).is_object());
+    CHECK(daemon.code("session.open", nullptr, bearer('b')) == -32001);
+    CHECK(daemon.call("session.open", nullptr, bearer('a')).is_object());
 
-    const std::string path = call(daemon.port(), "server.info", nullptr, kBearer)["local_socket"];
+    const std::string path = daemon.call("server.info", nullptr, bearer('a'))["local_socket"];
+    const auto opens = [](RawChannel& channel, char who) {
+        const Json response = channel.ask("session.open", {{"token", secret_of(who)}});
+        CHECK((response.contains("result") || code_of(response) == -32001));
+        return response.contains("result");
+    };
     std::vector<RawChannel> channels;
-    for (int i = 0; i < 4; ++i) {
-        channels.emplace_back(path);
-        CHECK(channels.back().ask("session.open", {{"token", other}}).contains("result"));
-    }
-    RawChannel rejected(path);
-    CHECK(rejected.ask("session.open", {{"token", other}})["error"]["code"] == -32001);
-    RawChannel free(path);
-    CHECK(free.ask("session.open", {{"token", kSecret}}).contains("result"));
+    for (int i = 0; i < 4; ++i)
+        CHECK(opens(channels.emplace_back(path), 'b'));
+    RawChannel rejected(path), free(path);
+    CHECK_FALSE(opens(rejected, 'b'));
+    CHECK(opens(free, 'a'));
     channels.pop_back();
-    CHECK(eventually([&] { return rejected.ask("session.open", {{"token", other}}).contains("result"); }));
+    CHECK(eventually([&] { return opens(rejected, 'b'); }));
 }
 
 TEST_CASE("One token's connections leave room for those of others", "[security][limits]") {
-    TemporaryFolder folder;
-    const std::string other(40, 'o');
-    const std::string tokens = folder.write("tokens", "a:" + kSecret + "\nb:" + other + "\n");
-    Daemon daemon(with_plugins({"--token-file", tokens, "--max-connections", "16"}));
+    const TokenDaemon daemon(token("a") + token("b"), {"--max-connections", "16"});
     std::vector<HttpPeer> peers;
     int rejected = 0;
     for (int i = 0; i < 12; ++i) {
-        peers.emplace_back(daemon.port());
-        peers.back().request("GET", "/healthz", {}, kBearer);
+        peers.emplace_back(daemon.port()).request("GET", "/healthz", {}, bearer('a'));
         const int status = peers.back().read().status;
         CHECK((status == 200 || status == 503));
         rejected += status == 503 ? 1 : 0;
     }
     CHECK(rejected == 4);  // half of all may be one token's
-    CHECK(health(daemon.port(), {{"Authorization", "Bearer " + other}}) == 200);
+    CHECK(health(daemon.port(), bearer('b')) == 200);
 }
 
 TEST_CASE("Local channels without a session end in time, and lock nobody out", "[security][limits]") {
-    SECTION("a deadline") {
-        Daemon daemon(with_plugins({"--header-timeout", "300ms"}));
-        RawChannel silent(daemon.port());
-        RawChannel used(daemon.port());
-        CHECK_FALSE(used.open().empty());
-        CHECK(silent.receive().is_null());
-        CHECK_FALSE(used.ask("segment.recycle", {{"segments", Json::array()}}).is_null());
-    }
-    SECTION("a quota") {
-        Daemon daemon(with_plugins({"--max-local-channels", "16", "--header-timeout", "1h"}));
+    struct Case {
+        Words options;
+        std::size_t silent;
+    };
+    for (const auto& [options, count] :
+         {Case{{"--header-timeout", "300ms"}, 1}, Case{{"--max-local-channels", "16", "--header-timeout", "1h"}, 40}}) {
+        INFO(options[0]);
+        const OwnDaemon daemon(options);
         RawChannel used(daemon.port());
         CHECK_FALSE(used.open().empty());
         std::vector<RawChannel> silent;
-        for (int i = 0; i < 40; ++i)
+        for (std::size_t i = 0; i < count; ++i)
             silent.emplace_back(daemon.port());
-        RawChannel next(daemon.port());
-        CHECK_FALSE(next.open().empty());
+        CHECK_FALSE(RawChannel(daemon.port()).open().empty());
         CHECK(silent.front().receive().is_null());
         CHECK_FALSE(used.ask("segment.recycle", {{"segments", Json::array()}}).is_null());
     }
