@@ -13,9 +13,7 @@ namespace shared_tensor::test {
 
 inline HttpReply send(int port, const std::string& method, const std::string& target, const std::string& body = {},
                       const HeaderList& headers = {}) {
-    HttpPeer peer(port);
-    peer.request(method, "/tensors/" + target, body, headers);
-    return peer.read(method != "HEAD");
+    return http_request(port, method, "/tensors/" + target, body, headers);
 }
 inline HttpReply get(int port, const std::string& target, const HeaderList& headers = {}) {
     return send(port, "GET", target, {}, headers);
@@ -50,25 +48,11 @@ inline std::string safetensors(const std::string& json, const std::string& bytes
     return file + json + bytes;
 }
 
-/// The users ann, bob and the admin boss.
-inline HeaderList as(const std::string& name) { return {{"Authorization", "Bearer " + name + "-0123456789abcdef"}}; }
-
-/// A daemon that knows them by their tokens.
-struct DaemonOfUsers {
-    explicit DaemonOfUsers(const Words& more = {}) : daemon(options(more)) {}
-    int port() const { return daemon.port(); }
-
-    TemporaryFolder folder;
-    Daemon daemon;
-
-private:
-    Words options(Words words) const {
-        words.emplace_back("--token-file");
-        words.push_back(folder.write("tokens",
-                                     "ann:ann-0123456789abcdef\nbob:bob-0123456789abcdef\n"
-                                     "boss:boss-0123456789abcdef:admin\n"));
-        return words;
-    }
+/// A daemon that knows ann, bob and the admin root by their tokens; and what they send.
+struct DaemonOfUsers : TokenDaemon {
+    explicit DaemonOfUsers(const Words& options = {})
+        : TokenDaemon(token("ann") + token("bob") + token("root", ":admin"), options) {}
 };
+inline HeaderList as(const std::string& name) { return bearer(name[0]); }
 
 }  // namespace shared_tensor::test

@@ -86,12 +86,12 @@ TEST_CASE("named tensors belong to a principal, and admins see them all", "[serv
     CHECK(call_code(port, "tensor.watch", {{"name", "x"}, {"owner", "token:ann"}, {"after_version", 1}}, as("bob")) ==
           -32005);
     CHECK(call(port, "tensor.list", Json::object(), as("bob"))["tensors"].empty());
-    CHECK(call_code(port, "tensor.get", {{"name", "x"}}, as("boss")) == -32005);
-    CHECK(call(port, "tensor.get", hers, as("boss"))["version"] == 1);
+    CHECK(call_code(port, "tensor.get", {{"name", "x"}}, as("root")) == -32005);
+    CHECK(call(port, "tensor.get", hers, as("root"))["version"] == 1);
     CHECK(call(port, "tensor.get", hers, as("ann"))["version"] == 1);
     CHECK(put(port, "x", as("bob"))["version"] == 1);
-    CHECK(call(port, "tensor.list", Json::object(), as("boss"))["tensors"].size() == 2);
-    CHECK(call(port, "tensor.delete", hers, as("boss"))["version"] == 1);
+    CHECK(call(port, "tensor.list", Json::object(), as("root"))["tensors"].size() == 2);
+    CHECK(call(port, "tensor.delete", hers, as("root"))["version"] == 1);
     CHECK(call_code(port, "tensor.get", {{"name", "x"}}, as("ann")) == -32005);
 }
 

@@ -236,7 +236,7 @@ TEST_CASE("files and leases without a session are their principal's only, and fi
     CHECK(get(port, "y", as("ann")).header("ETag") != get(port, "y", as("bob")).header("ETag"));
     CHECK(get(port, "x", as("bob")).status == 404);
     CHECK(get(port, "x?owner=token%3Aann", as("bob")).status == 404);
-    CHECK(get(port, "x?owner=token%3Aann", as("boss")).status == 200);
+    CHECK(get(port, "x?owner=token%3Aann", as("root")).status == 200);
     CHECK(get(port, "x").status == 401);
     CHECK(send(port, "DELETE", "x", {}, as("ann")).status == 405);
     const std::string lease = get_by(port, "x", join(as("ann"), kUrl))["lease"];

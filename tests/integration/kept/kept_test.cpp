@@ -35,7 +35,8 @@ bool is_all(const TensorRef& tensor, float value) { return identical(tensor, all
 
 /// A daemon with functions that keep what they were given; a client that shares memory with it, and one that does not.
 struct KeepingDaemon {
-    explicit KeepingDaemon(Words options = {}) : daemon(with_plugin(std::move(options))) {}
+    explicit KeepingDaemon(const Words& options = {})
+        : daemon(joined({"--load", SHARED_TENSOR_KEEPING_PLUGIN, "--workers", "4"}, options)) {}
 
     int port() const { return daemon.port(); }
     Client by_bytes() const {
@@ -58,17 +59,10 @@ struct KeepingDaemon {
         fill(made, value);
         return made;
     }
-    std::string url() const { return "http://127.0.0.1:" + std::to_string(port()); }
+    std::string url() const { return daemon.url(); }
 
     Daemon daemon;
     const Client client{url()};
-
-private:
-    static Words with_plugin(Words options) {
-        for (const char* word : {"--load", SHARED_TENSOR_KEEPING_PLUGIN, "--workers", "4"})
-            options.emplace_back(word);
-        return options;
-    }
 };
 
 }  // namespace

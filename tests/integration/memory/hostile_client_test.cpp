@@ -220,7 +220,7 @@ namespace {
 
 /// A daemon whose functions lose the memory of their arguments, and a client that lends a tensor of ones.
 struct Faulty : Hostile {
-    explicit Faulty(const Words& variables = {}) : Hostile({"--load", SHARED_TENSOR_FAULT_PLUGIN}, variables) {
+    explicit Faulty(const Words& variables = {}) : Hostile({"--load", SHARED_TENSOR_KEEPING_PLUGIN}, variables) {
         client.fill(1);
     }
     Json ask(const std::string& method, const Json& params, const std::string& accept = "data") const {

@@ -7,6 +7,7 @@
 #include "integration/cli/run_client.hpp"
 #include "integration/client/example_daemon.hpp"
 #include "integration/memory/raw_channel.hpp"
+#include "integration/server/shared_daemon.hpp"
 #include "support/tensors.hpp"
 
 using namespace shared_tensor;
@@ -119,18 +120,12 @@ TEST_CASE("Memory of a revoked lease goes back to the system, and its reader rea
 }
 
 TEST_CASE("Leases are seen and revoked by their principal only, and by admins", "[memory][leases]") {
-    TemporaryFolder folder;
-    const std::string tokens = folder.write("tokens",
-                                            "alice:alice-0123456789abcdef\nbob:bob-0123456789abcdef\n"
-                                            "root:root-0123456789abcdef:admin\n");
-    const ExampleDaemon server({"--token-file", tokens});
-    const int port = server.daemon.port();
-    const auto as = [](const std::string& name) {
-        return HeaderList{{"Authorization", "Bearer " + name + "-0123456789abcdef"}};
-    };
+    const TokenDaemon server(token("alice") + token("bob") + token("root", ":admin"));
+    const int port = server.port();
+    const auto as = [](const std::string& name) { return bearer(name[0]); };
     ClientOptions options;
     options.url = server.url();
-    options.token = "alice-0123456789abcdef";
+    options.token = secret_of('a');
     const Client alice(options);
     const auto held = alice.call<TensorRef>("held_ramp", 1 << 16);
     CHECK(call(port, "lease.list", nullptr, as("alice"))["leases"].size() == 1);
@@ -143,7 +138,7 @@ TEST_CASE("Leases are seen and revoked by their principal only, and by admins", 
     CHECK(call(port, "lease.revoke", ids, as("root"))["leases"] == 1);
 
     // Memory that is alice's is not mapped by bob: he gets a copy.
-    options.token = "bob-0123456789abcdef";
+    options.token = secret_of('b');
     const Client bob(options);
     CHECK(identical(bob.call<TensorRef>("held_ramp", 1 << 16), held));
     const Json shm = call(port, "server.info", nullptr, as("root"))["totals"]["tensors"]["shm"];

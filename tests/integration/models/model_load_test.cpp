@@ -21,6 +21,7 @@
 #include <shared_tensor/tensors.hpp>
 #include <shared_tensor/torch.hpp>
 
+#include "integration/server/shared_daemon.hpp"
 #include "support/daemon.hpp"
 #include "support/rpc.hpp"
 
@@ -47,15 +48,11 @@ void write_model(const std::string& path, int factor) {
 constexpr int kLong = 20'000'000;
 
 struct ModelDaemon {
-    explicit ModelDaemon(const Words& options = {}) : daemon(all_options(options)) {}
-    Words all_options(const Words& options) {
+    explicit ModelDaemon(const Words& options = {}) : daemon(joined({"--model-folder", folder.path()}, options)) {
         write_model(folder.file("twice.pt"), 2);
         write_model(folder.file("thrice.pt"), 3);
-        Words words{"--model-folder", folder.path()};
-        words.insert(words.end(), options.begin(), options.end());
-        return words;
     }
-    Client client() const { return Client("http://127.0.0.1:" + std::to_string(daemon.port())); }
+    Client client() const { return Client(daemon.url()); }
     Json load(const std::string& name, const std::string& file, bool replace = false) const {
         return respond(daemon.port(), "model.load", {{"name", name}, {"file", file}, {"replace", replace}});
     }
@@ -176,17 +173,16 @@ TEST_CASE("sessions and instances of a model that goes begin anew, or end", "[mo
 }
 
 TEST_CASE("only an admin loads models, and only where the operator allowed it", "[models]") {
-    TemporaryFolder folder;
-    const std::string ann = std::string(32, 'a'), boss = std::string(32, 'b');
-    const ModelDaemon server({"--token-file", folder.write("tokens", "ann:" + ann + "\nboss:" + boss + ":admin\n")});
+    const TokenFile file(token("ann") + token("root", ":admin"));
+    const ModelDaemon server({"--token-file", file.tokens});
     const int port = server.daemon.port();
-    const auto as = [](const std::string& secret) { return HeaderList{{"Authorization", "Bearer " + secret}}; };
+    const auto as = [](const std::string& name) { return bearer(name[0]); };
     const Json params{{"name", "m"}, {"file", "twice.pt"}};
-    CHECK(call_code(port, "model.load", params, as(ann)) == -32007);
-    CHECK(call_code(port, "model.load", params, as(boss)) == 0);
-    CHECK(call_code(port, "model.unload", {{"name", "m"}}, as(ann)) == -32007);
-    CHECK(call(port, "m.next", nullptr, as(ann)) == 1);
-    CHECK(call(port, "model.list", nullptr, as(ann))["models"].size() == 1);
+    CHECK(call_code(port, "model.load", params, as("ann")) == -32007);
+    CHECK(call_code(port, "model.load", params, as("root")) == 0);
+    CHECK(call_code(port, "model.unload", {{"name", "m"}}, as("ann")) == -32007);
+    CHECK(call(port, "m.next", nullptr, as("ann")) == 1);
+    CHECK(call(port, "model.list", nullptr, as("ann"))["models"].size() == 1);
     const Daemon closed({"--model", "m=" + server.folder.path() + "/twice.pt"});
     const Json rejected = respond(closed.port(), "model.load", params);
     CHECK(code_of(rejected) == -32007);

@@ -21,8 +21,8 @@ using Catch::Matchers::ContainsSubstring;
 namespace {
 
 struct ComputeDaemon {
-    Client client() const { return Client("http://127.0.0.1:" + std::to_string(daemon.port())); }
-    Daemon daemon{Words{"--load", SHARED_TENSOR_COMPUTE_PLUGIN, "--service-name", "trunk", "--service-version", "2.1"}};
+    Client client() const { return Client(daemon.url()); }
+    Daemon daemon{Words{"--load", SHARED_TENSOR_KEEPING_PLUGIN, "--service-name", "trunk", "--service-version", "2.1"}};
 };
 
 }  // namespace
