@@ -10,8 +10,6 @@
 
 #include <shared_tensor/value.hpp>
 
-#include "tensor/small_float.hpp"
-
 namespace shared_tensor::tensor {
 
 namespace {

@@ -14,8 +14,8 @@
 #include <shared_tensor/value.hpp>
 
 #include "support/tensors.hpp"
+#include "tensor/element.hpp"
 #include "tensor/layout.hpp"
-#include "tensor/small_float.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;
