@@ -7,9 +7,9 @@ namespace shared_tensor::runtime {
 
 namespace {
 
-void retire(const std::vector<std::unique_ptr<LeasedBytes>>& held, bool process_is_gone) {
-    for (const auto& one : held)
-        one->retire(process_is_gone);
+void retire(const std::vector<LeasedBytes>& held, bool process_is_gone) {
+    for (const LeasedBytes& one : held)
+        one.retire(process_is_gone);
 }
 
 }  // namespace
@@ -17,7 +17,7 @@ void retire(const std::vector<std::unique_ptr<LeasedBytes>>& held, bool process_
 LeaseTable::~LeaseTable() {
     state_.with([](const State& state) {
         for (const auto& [id, entry] : state.leases.entries())
-            entry.value.held->retire(false);
+            entry.value.held.retire(false);
     });
 }
 
@@ -48,7 +48,7 @@ std::optional<LeaseTable::Rejected> LeaseTable::rejection(const State& state, co
 
 std::variant<std::string, LeaseTable::Rejected> LeaseTable::grant(const LeaseHolder& lease_holder,
                                                                   std::string_view transport, std::uint64_t bytes,
-                                                                  std::unique_ptr<LeasedBytes> held) {
+                                                                  LeasedBytes held) {
     const SteadyTime now = clock_->now();
     const SteadyTime deadline = now + (lease_holder.watched ? limits_.confirm_within : LeaseLimits::kTtl);
     return state_.with([&](State& state) -> std::variant<std::string, Rejected> {
@@ -100,7 +100,7 @@ codec::TensorPointer LeaseTable::tensor(std::string_view id, std::string_view pr
         Entry* const found = state.leases.find(id);
         if (found == nullptr || found->value.lease_holder.principal != principal) return nullptr;
         if (!found->value.lease_holder.watched && found->deadline() < end) state.leases.set_deadline(*found, end);
-        return found->value.held->tensor();
+        return found->value.held.tensor;
     });
 }
 

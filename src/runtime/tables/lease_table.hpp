@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,14 +22,11 @@
 namespace shared_tensor::runtime {
 
 /// The memory that a lease keeps. The bytes stay in place until this object is destroyed.
-class LeasedBytes {
-public:
-    virtual ~LeasedBytes() = default;
+struct LeasedBytes {
+    codec::TensorPointer tensor;  ///< the tensor with these bytes, for calls that refer to the lease
     /// Called when the lease ends although its reader may go on reading: this memory must not be reused.
-    /// `process_is_gone`: the process of the reader has ended, but a process that it forked may go on.
-    virtual void retire(bool process_is_gone) noexcept = 0;
-    /// The tensor with these bytes, for calls that refer to the lease; null if it no longer exists.
-    virtual codec::TensorPointer tensor() const { return nullptr; }
+    /// `process_is_gone`: the process of the reader has ended, but a process that it forked may go on. Must not throw.
+    std::function<void(bool process_is_gone)> retire;
 };
 
 /// A lease holder.
@@ -70,7 +68,7 @@ public:
     };
     /// Grants a lease and returns its id. The text of `way` must live as long as the program.
     std::variant<std::string, Rejected> grant(const LeaseHolder& lease_holder, std::string_view transport,
-                                              std::uint64_t bytes, std::unique_ptr<LeasedBytes> held);
+                                              std::uint64_t bytes, LeasedBytes held);
 
     /// Returns why no lease can be granted now; empty if there is room.
     std::string full() const;
@@ -108,13 +106,13 @@ private:
     struct Lease {
         LeaseHolder lease_holder;
         std::string_view transport;
-        std::unique_ptr<LeasedBytes> held;
+        LeasedBytes held;
         SteadyTime granted_at;
         bool confirmed = false;
     };
     using Leases = OwnedTable<Lease>;  ///< the owner of an entry is LeaseHolder::client
     using Entry = Leases::Entry;
-    using Held = std::vector<std::unique_ptr<LeasedBytes>>;
+    using Held = std::vector<LeasedBytes>;
     struct State {
         Leases leases;
         RandomIds ids{"l-"};

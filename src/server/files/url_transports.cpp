@@ -9,21 +9,6 @@
 
 namespace shared_tensor::server {
 
-namespace {
-
-/// Its readers get copies, so no process has its memory mapped.
-class KeptTensor final : public runtime::LeasedBytes {
-public:
-    explicit KeptTensor(codec::TensorPointer tensor) : tensor_(std::move(tensor)) {}
-    void retire(bool) noexcept override {}
-    codec::TensorPointer tensor() const override { return tensor_; }
-
-private:
-    const codec::TensorPointer tensor_;
-};
-
-}  // namespace
-
 class UrlTransports::Url final : public tensor::Transport {
 public:
     Url(runtime::LeaseTable& leases, runtime::LeaseHolder lease_holder)
@@ -39,7 +24,7 @@ public:
     }
     tensor::Exported export_to(const codec::TensorPointer& tensor, tensor::OutgoingBody&) const override {
         auto granted = leases_->grant(lease_holder_, tensor::name_of(tensor::TransportKind::url), tensor->bytes(),
-                                      std::make_unique<KeptTensor>(tensor));
+                                      {tensor, [](bool) {}});  // its readers get copies, and map no memory
         if (auto* rejected = std::get_if<runtime::LeaseTable::Rejected>(&granted))
             throw tensor::CannotLend(std::move(rejected->reason));
         tensor::Exported exported;

@@ -12,27 +12,10 @@ namespace {
 
 constexpr std::size_t kMaxLost = 100'000;
 
-/// A lease on device memory.
-class LeasedBlock final : public runtime::LeasedBytes {
-public:
-    LeasedBlock(std::shared_ptr<const tensor::LentBlock> block, std::shared_ptr<const UniqueFd> process)
-        : block_(std::move(block)), process_(std::move(process)) {}
-    codec::TensorPointer tensor() const override { return block_->handle(); }
-    /// The client's process may have the block open, and freeing an open block is undefined.
-    void retire(bool process_is_gone) noexcept override {
-        if (!process_is_gone) tensor::Devices::of_process().deferred_frees().keep(block_, process_);
-    }
-
-private:
-    const std::shared_ptr<const tensor::LentBlock> block_;
-    const std::shared_ptr<const UniqueFd> process_;
-};
-
 }  // namespace
 
 std::string lend_under_lease(runtime::LeaseTable& leases, const runtime::LeaseHolder& holder,
-                             tensor::TransportKind transport, std::uint64_t bytes,
-                             std::unique_ptr<runtime::LeasedBytes> memory,
+                             tensor::TransportKind transport, std::uint64_t bytes, runtime::LeasedBytes memory,
                              const std::function<bool(const std::string& lease)>& is_alive) {
     auto granted = leases.grant(holder, tensor::name_of(transport), bytes, std::move(memory));
     if (auto* rejected = std::get_if<runtime::LeaseTable::Rejected>(&granted))
@@ -99,16 +82,17 @@ std::vector<std::string> DeviceClient::recall(const std::vector<std::string>& le
 
 tensor::Lending DeviceClient::lend(std::shared_ptr<const tensor::LentBlock> block) {
     if (const auto can = viable(); !can) throw tensor::CannotLend(can.reason);
-    const std::uint64_t bytes = block->bytes();
-    const std::weak_ptr<const tensor::LentBlock> known = block;
-    auto lease =
-        lend_under_lease(*leases_, lease_holder_, tensor::TransportKind::cuda_ipc, bytes,
-                         std::make_unique<LeasedBlock>(std::move(block), process_), [&](const std::string& granted) {
-                             return state_.with([&](State& state) {
-                                 if (!state.ended) state.lent.emplace(granted, known);
-                                 return !state.ended;
-                             });
-                         });
+    // The client's process may have the block open, and freeing an open block is undefined.
+    const auto retire = [block, process = process_](bool process_is_gone) {
+        if (!process_is_gone) tensor::Devices::of_process().deferred_frees().keep(block, process);
+    };
+    auto lease = lend_under_lease(*leases_, lease_holder_, tensor::TransportKind::cuda_ipc, block->bytes(),
+                                  {block->handle(), retire}, [&](const std::string& granted) {
+                                      return state_.with([&](State& state) {
+                                          if (!state.ended) state.lent.emplace(granted, block);
+                                          return !state.ended;
+                                      });
+                                  });
     return {std::move(lease), nullptr};
 }
 

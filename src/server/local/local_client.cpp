@@ -12,23 +12,6 @@
 
 namespace shared_tensor::server {
 
-namespace {
-
-/// The memory of a lease on a segment of the server.
-class LeasedSegment final : public runtime::LeasedBytes {
-public:
-    LeasedSegment(local::PooledSegmentPointer segment, codec::TensorPointer tensor)
-        : segment_(std::move(segment)), tensor_(std::move(tensor)) {}
-    void retire(bool) noexcept override { segment_->retire(); }
-    codec::TensorPointer tensor() const override { return tensor_; }
-
-private:
-    const local::PooledSegmentPointer segment_;
-    const codec::TensorPointer tensor_;
-};
-
-}  // namespace
-
 /// One mapping of a segment of the client, for one tensor.
 class LocalClient::Loan {
 public:
@@ -164,7 +147,7 @@ tensor::Lending LocalClient::lend(local::PooledSegmentPointer segment, std::uint
     });
     if (!alive) throw tensor::CannotLend(kChannelGone);
     auto lease = lend_under_lease(memory_.leases, lease_holder_, tensor::TransportKind::shm, bytes,
-                                  std::make_unique<LeasedSegment>(std::move(segment), tensor),
+                                  {tensor, [segment = std::move(segment)](bool) { segment->retire(); }},
                                   [&](const std::string&) { return static_cast<bool>(viable()); });
     return {std::move(lease), nullptr};
 }

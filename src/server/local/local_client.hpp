@@ -27,8 +27,7 @@ inline constexpr const char* kChannelGone = "the client's local channel is gone"
 /// Grants `holder` a lease on `memory`, of `bytes` bytes, and returns it. Throws CannotLend if the table has no room,
 /// or if `is_alive(lease)` returns false: the client may have ended before the lease was granted.
 std::string lend_under_lease(runtime::LeaseTable& leases, const runtime::LeaseHolder& holder,
-                             tensor::TransportKind transport, std::uint64_t bytes,
-                             std::unique_ptr<runtime::LeasedBytes> memory,
+                             tensor::TransportKind transport, std::uint64_t bytes, runtime::LeasedBytes memory,
                              const std::function<bool(const std::string& lease)>& is_alive);
 
 /// The device memory shared with one client of the local channel: the blocks that the server lent to the client, under

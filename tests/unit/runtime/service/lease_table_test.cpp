@@ -22,34 +22,28 @@ struct Fate {
     int alive = 0, retired = 0, left = 0;  ///< left: by a process that is gone
 };
 
-class Bytes final : public runtime::LeasedBytes {
-public:
-    explicit Bytes(Fate& fate) : fate_(&fate) { ++fate_->alive; }
-    Bytes(const Bytes&) = delete;
-    Bytes& operator=(const Bytes&) = delete;
-    ~Bytes() override { --fate_->alive; }
-    void retire(bool process_is_gone) noexcept override { ++(process_is_gone ? fate_->left : fate_->retired); }
-
-private:
-    Fate* fate_;
-};
+runtime::LeasedBytes bytes_of(Fate& fate) {
+    ++fate.alive;
+    const std::shared_ptr<Fate> memory(&fate, [](Fate* its) { --its->alive; });
+    return {nullptr, [memory](bool process_is_gone) { ++(process_is_gone ? memory->left : memory->retired); }};
+}
 
 struct Leases {
     explicit Leases(LeaseLimits limits = {}) : table(limits, clock) {}
 
     std::string grant(const LeaseHolder& lease_holder, std::uint64_t bytes = 100) {
-        auto granted = table.grant(lease_holder, "shm", bytes, std::make_unique<Bytes>(fate));
+        auto granted = table.grant(lease_holder, "shm", bytes, bytes_of(fate));
         REQUIRE(std::holds_alternative<std::string>(granted));
         return std::get<std::string>(granted);
     }
     std::string rejection(const LeaseHolder& lease_holder) {
-        const auto granted = table.grant(lease_holder, "shm", 1, std::make_unique<Bytes>(fate));
+        const auto granted = table.grant(lease_holder, "shm", 1, bytes_of(fate));
         REQUIRE(std::holds_alternative<LeaseTable::Rejected>(granted));
         return std::get<LeaseTable::Rejected>(granted).reason;
     }
 
     bool rejects(const LeaseHolder& lease_holder, std::uint64_t bytes) {
-        const auto granted = table.grant(lease_holder, "shm", bytes, std::make_unique<Bytes>(fate));
+        const auto granted = table.grant(lease_holder, "shm", bytes, bytes_of(fate));
         return std::holds_alternative<LeaseTable::Rejected>(granted);
     }
 
@@ -160,8 +154,7 @@ TEST_CASE("what clients whose end is not seen hold is bounded in bytes", "[lease
     const std::string id = leases.grant(kFar, 60);
     leases.grant(kAnn, 1'000'000);
     CHECK(leases.table.stats().leases == 2);
-    CHECK(std::holds_alternative<LeaseTable::Rejected>(
-        leases.table.grant(kFar, "url", 41, std::make_unique<Bytes>(leases.fate))));
+    CHECK(std::holds_alternative<LeaseTable::Rejected>(leases.table.grant(kFar, "url", 41, bytes_of(leases.fate))));
     leases.grant(kFar, 40);
     CHECK_THAT(leases.rejection(kFar), ContainsSubstring("100 bytes"));
     CHECK(leases.table.release(kFar.client, Ids{id}) == 1);
@@ -229,7 +222,7 @@ TEST_CASE("what is left when the table goes is retired: its readers live on", "[
     Fate fate;
     {
         LeaseTable table;
-        (void)table.grant(kAnn, "shm", 1, std::make_unique<Bytes>(fate));
+        (void)table.grant(kAnn, "shm", 1, bytes_of(fate));
     }
     CHECK(fate.retired == 1);
     CHECK(fate.alive == 0);
@@ -241,11 +234,8 @@ TEST_CASE("threads grant and release at once, and all is counted back", "[lease]
         std::vector<std::jthread> threads;
         for (int thread = 0; thread < 4; ++thread) {
             threads.emplace_back([&, client = "s-" + std::to_string(thread)] {
-                class Nothing final : public runtime::LeasedBytes {
-                    void retire(bool) noexcept override {}
-                };
                 for (int i = 0; i < 500; ++i) {
-                    const auto id = table.grant({"uid:1", client, 0, true}, "shm", 7, std::make_unique<Nothing>());
+                    const auto id = table.grant({"uid:1", client, 0, true}, "shm", 7, {nullptr, [](bool) {}});
                     const Ids ids{std::get<std::string>(id)};
                     table.confirm(client, ids);
                     if (i % 3 == 0) table.revoke(ids);
