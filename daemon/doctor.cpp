@@ -13,7 +13,6 @@
 #include "base/log/log.hpp"
 #include "base/system/host.hpp"
 #include "local/channel/packet.hpp"
-#include "local/segments/mapping.hpp"
 #include "local/segments/segment.hpp"
 #include "server/auth/credentials.hpp"
 #include "transport_table.hpp"

@@ -20,7 +20,7 @@
 #include "base/system/unique_fd.hpp"
 #include "client/local/lease_acknowledgements.hpp"
 #include "local/channel/channel.hpp"
-#include "local/segments/mapping.hpp"
+#include "local/segments/segment.hpp"
 #include "tensor/device/lent_blocks.hpp"
 #include "tensor/transports/shm_transport.hpp"
 

@@ -1,11 +1,16 @@
 #include "local/segments/segment.hpp"
 
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <new>
 #include <system_error>
+#include <utility>
 
 #include "base/bytes/check.hpp"
 #include "base/bytes/ids.hpp"
@@ -81,6 +86,156 @@ bool Segment::seal() {
 Segment::~Segment() {
     guard_.reset();  // first: a new mapping may reuse the addresses
     ::munmap(data_, size_);
+}
+
+namespace {
+
+/// A memfd of huge pages also accepts seals, but the kernel does not guarantee its pages: a write to a private mapping
+/// of it can end in SIGBUS.
+bool is_plain_memory(const UniqueFd& descriptor) {
+    struct statfs system {};
+    return ::fstatfs(descriptor.get(), &system) == 0 && system.f_type == TMPFS_MAGIC;
+}
+
+bool has_no_hole(const UniqueFd& descriptor, std::size_t bytes) {
+    return ::lseek(descriptor.get(), 0, SEEK_HOLE) == static_cast<off_t>(bytes);
+}
+
+/// Bytes of memory behind the descriptor. This includes pages beyond the end of the file, which can be freed at any
+/// time.
+std::uint64_t allocated_bytes(const UniqueFd& descriptor) {
+    constexpr std::uint64_t kBlock = 512;  // of st_blocks
+    struct stat found {};
+    return ::fstat(descriptor.get(), &found) == 0 ? static_cast<std::uint64_t>(found.st_blocks) * kBlock : 0;
+}
+
+/// Pages that posix_fallocate() made but no process touched count as holes until they are read once. Stops if reading
+/// allocates pages: they would count as memory of this process.
+void touch_all(const UniqueFd& descriptor, std::size_t bytes, std::uint64_t allocated) {
+    constexpr std::size_t kAtOnce = std::size_t{1} << 20;
+    for (std::size_t at = 0; at < bytes && allocated_bytes(descriptor) <= allocated; at += kAtOnce) {
+        const std::size_t size = std::min(kAtOnce, bytes - at);
+        void* mapped =
+            ::mmap(nullptr, size, PROT_READ, MAP_SHARED | MAP_POPULATE, descriptor.get(), static_cast<off_t>(at));
+        if (mapped == MAP_FAILED) return;
+        ::munmap(mapped, size);
+    }
+}
+
+/// A missing page would be allocated on the first access; if that fails, the access ends in SIGBUS.
+bool has_all_pages(const UniqueFd& descriptor, std::size_t bytes) {
+    const std::uint64_t before = allocated_bytes(descriptor);
+    if (before < bytes) return false;
+    if (has_no_hole(descriptor, bytes)) return true;
+    touch_all(descriptor, bytes, before);
+    // If reading allocated memory, there was a hole, and pages beyond the end had hidden it.
+    return has_no_hole(descriptor, bytes) && allocated_bytes(descriptor) <= before;
+}
+
+void check_memory(const UniqueFd& descriptor, std::size_t bytes, int wanted) {
+    const int seals = ::fcntl(descriptor.get(), F_GET_SEALS);
+    if (seals < 0) throw BadSegment("a segment must be a memfd");
+    if (!is_plain_memory(descriptor)) throw BadSegment("a segment must be a memfd without MFD_HUGETLB");
+    if ((seals & wanted) != wanted)
+        throw BadSegment("a segment must be sealed (F_SEAL_SHRINK, F_SEAL_GROW and F_SEAL_FUTURE_WRITE)");
+    struct stat found {};
+    if (::fstat(descriptor.get(), &found) != 0 || static_cast<std::uint64_t>(found.st_size) != bytes)
+        throw BadSegment("a segment must have the size that was named");
+    if (bytes == 0 || bytes % page_size() != 0) throw BadSegment("a segment must have whole pages");
+    // After the seals: with F_SEAL_FUTURE_WRITE no process can make a hole any more.
+    if (!has_all_pages(descriptor, bytes)) throw BadSegment("all pages of a segment must be there (posix_fallocate)");
+}
+
+}  // namespace
+
+bool is_allocated(const UniqueFd& memory, std::size_t bytes) {
+    return is_plain_memory(memory) && has_all_pages(memory, bytes);
+}
+
+Mapping::Mapping(const UniqueFd& descriptor, std::size_t bytes, Sharing sharing)
+    : size_(bytes), private_(sharing == Sharing::read_only) {
+    check_memory(descriptor, bytes, private_ ? kSeals : kWritableSeals);
+    const int flags = private_ ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
+    void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, descriptor.get(), 0);
+    if (mapped == MAP_FAILED && errno == EACCES) throw BadSegment("a segment must be open for reading");
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    data_ = static_cast<std::byte*>(mapped);
+}
+
+Mapping::~Mapping() {
+    guard_.reset();  // first: a new mapping may reuse the addresses
+    ::munmap(data_, size_);
+}
+
+void Mapping::survive_faults(std::shared_ptr<FaultCount> faults) {
+    if (guard_ == nullptr) guard_ = std::make_unique<GuardedMemory>(data_, size_, std::move(faults));
+}
+
+bool Mapping::forget_writes_if_cheap() const {
+    return !private_ || drop_written_pages_if_few(data_, size_, best_page_table());
+}
+
+void Mapping::forget_writes() const {
+    if (private_) drop_written_pages(data_, size_, best_page_table());
+}
+
+std::unique_ptr<Mapping> MappingCache::take(const std::string& segment, const std::function<Source()>& source) {
+    auto idle = state_.with([&](State& state) {
+        ++state.used[segment].count;
+        return state.idle.take(segment);
+    });
+    if (!idle.empty()) return std::move(idle.front().memory);
+    try {
+        const Source made = source();
+        return std::make_unique<Mapping>(*made.descriptor, made.bytes, made.sharing);
+    } catch (...) {
+        state_.with([&](State& state) { end_use(state, segment); });
+        throw;
+    }
+}
+
+void MappingCache::put_back(const std::string& segment, std::unique_ptr<Mapping> mapping, bool is_clean) {
+    const bool is_broken = mapping->is_broken();
+    IdleMappings::Entries gone;  // unmapped outside the lock: unmapping is slow
+    try {
+        if (!is_clean && !is_broken) mapping->forget_writes();
+        gone.push_back({segment, std::move(mapping)});
+    } catch (...) {
+        state_.with([&](State& state) { end_use(state, segment); });
+        throw;
+    }
+    state_.with([&](State& state) {
+        const bool forgotten = end_use(state, segment);
+        if (forgotten || is_broken) return;
+        state.idle.put(gone);
+        while (state.idle.size() > limits_.max_idle || state.idle.bytes() > limits_.max_idle_bytes)
+            state.idle.evict(gone);
+    });
+}
+
+/// Returns whether the segment was forgotten meanwhile.
+bool MappingCache::end_use(State& state, const std::string& segment) {
+    const auto found = state.used.find(segment);
+    const bool forgotten = found->second.forgotten;
+    if (--found->second.count == 0) state.used.erase(found);
+    return forgotten;
+}
+
+void MappingCache::forget(const std::string& segment) {
+    IdleMappings::Entries gone;
+    state_.with([&](State& state) {
+        state.idle.take_all(segment, gone);
+        if (const auto found = state.used.find(segment); found != state.used.end()) found->second.forgotten = true;
+    });
+}
+
+MappingCache::Use MappingCache::use() const {
+    return state_.with([](const State& state) {
+        Use use{0, state.idle.size(), state.idle.bytes()};
+        for (const auto& [segment, used] : state.used)
+            use.used += used.count;
+        return use;
+    });
 }
 
 }  // namespace shared_tensor::local

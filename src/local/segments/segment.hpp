@@ -4,13 +4,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <unordered_map>
 
+#include "base/concurrency/guarded.hpp"
 #include "base/memory/memory_faults.hpp"
 #include "base/system/unique_fd.hpp"
 
@@ -120,6 +124,129 @@ private:
     Entries entries_;  // in the order of put()
     ByKey by_key_;     // entries of one key are in the order of put()
     std::uint64_t bytes_ = 0;
+};
+
+/// How to ask the kernel about pages.
+enum class PageTable {
+    scanned,  ///< ioctl PAGEMAP_SCAN, since Linux 6.7: returns only the pages asked for
+    read      ///< /proc/self/pagemap: one entry for each page
+};
+
+/// The better method available here; PageTable::read if there is none (no /proc).
+PageTable best_page_table();
+
+/// For a private mapping of a file: drops the written pages, and only those. The file's bytes are visible again, and
+/// the other pages stay mapped. Drops all pages if the page table cannot be read.
+/// `data` is page-aligned and `bytes` a multiple of the page size. No thread may use the pages meanwhile.
+/// Takes about 2 us per MiB that was touched.
+void drop_written_pages(std::byte* data, std::size_t bytes, PageTable how);
+
+/// Like drop_written_pages(), but only if that takes a few us because little was touched. Else false: written pages may
+/// still be there.
+bool drop_written_pages_if_few(std::byte* data, std::size_t bytes, PageTable how);
+
+/// For a private mapping of a file: gives this process its own copy, in place, of each page that contains the bytes.
+/// Later writes to the file are not visible there. Other threads may read and write the bytes meanwhile. Takes as long
+/// as a copy into new memory. Throws std::bad_alloc.
+void own_pages(std::byte* data, std::size_t bytes);
+
+/// Like own_pages(), page by page, for kernels before 5.14.
+void own_pages_by_touch(std::byte* data, std::size_t bytes);
+
+/// A received descriptor is not a segment that can be read safely.
+class BadSegment : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+/// Whether all pages of a memfd are allocated and none is a huge page: only then no access can fail.
+bool is_allocated(const UniqueFd& memory, std::size_t bytes);
+
+/// A mapping of another process's segment. Writes to a read-only segment stay in this process; writes to a writable
+/// segment are seen by all processes.
+/// Not thread-safe.
+class Mapping {
+public:
+    /// Throws BadSegment unless the descriptor is sealed memory of exactly `bytes` bytes, all allocated and not in huge
+    /// pages: then no process can take a page away. Throws std::bad_alloc if it cannot be mapped.
+    Mapping(const UniqueFd& descriptor, std::size_t bytes, Sharing sharing = Sharing::read_only);
+    Mapping(const Mapping&) = delete;
+    Mapping& operator=(const Mapping&) = delete;
+    ~Mapping();
+
+    std::byte* data() const { return data_; }
+    std::size_t size() const { return size_; }
+
+    /// From now on a fault on a page that the machine lost does not end the process: see GuardedMemory. Counts faults
+    /// in `faults`.
+    void survive_faults(std::shared_ptr<FaultCount> faults);
+    /// Such a fault happened: the mapping shows zeros from then on.
+    bool is_broken() const { return guard_ != nullptr && guard_->is_broken(); }
+
+    /// Drops the pages that this process wrote, and only those: the maker's bytes are visible again, and the other
+    /// pages stay mapped. No other thread may use the mapping meanwhile. Takes about 2 us per MiB: call it on a
+    /// background thread.
+    void forget_writes() const;
+    /// Like forget_writes(), but only if that takes a few us: the mapping is small or little of it was touched. Else
+    /// false.
+    bool forget_writes_if_cheap() const;
+
+private:
+    std::byte* data_ = nullptr;
+    std::size_t size_ = 0;
+    bool private_ = true;
+    std::unique_ptr<GuardedMemory> guard_;
+};
+
+struct MappingLimits {
+    std::uint64_t max_idle_bytes = std::uint64_t{8} << 30;  ///< mapped but unused; costs page tables, not memory
+    std::size_t max_idle = 4096;
+};
+
+/// Mappings of other processes' segments. Unused mappings are kept, because the first access to a mapped page costs
+/// more than reading it. Two living tensors in one segment each have a mapping of their own, so that writes to one are
+/// not visible in the other.
+///
+/// Thread safety: all methods from any thread.
+class MappingCache {
+public:
+    explicit MappingCache(MappingLimits limits = {}) : limits_(limits) {}
+
+    /// A segment as its maker sent it.
+    struct Source {
+        std::shared_ptr<const UniqueFd> descriptor;
+        std::size_t bytes = 0;
+        Sharing sharing = Sharing::read_only;
+    };
+    /// A mapping for one user: an idle mapping of the segment, or a new mapping of the result of `source()`, which may
+    /// block; its exceptions are passed on. Return the mapping with put_back().
+    std::unique_ptr<Mapping> take(const std::string& segment, const std::function<Source()>& source);
+    /// Drops the mapping's writes unless `is_clean`: call it on a background thread. A broken mapping is not kept.
+    void put_back(const std::string& segment, std::unique_ptr<Mapping> mapping, bool is_clean = false);
+
+    /// The maker has freed the segment: unmaps idle mappings now, and used mappings when they are put back.
+    void forget(const std::string& segment);
+
+    struct Use {
+        std::size_t used = 0, idle = 0;
+        std::uint64_t idle_bytes = 0;
+    };
+    Use use() const;
+
+private:
+    struct Used {
+        std::size_t count = 0;
+        bool forgotten = false;
+    };
+    using IdleMappings = IdleList<std::string, Mapping>;
+    struct State {
+        std::unordered_map<std::string, Used> used;
+        IdleMappings idle;
+    };
+    static bool end_use(State& state, const std::string& segment);
+
+    const MappingLimits limits_;
+    Guarded<State> state_;
 };
 
 }  // namespace shared_tensor::local

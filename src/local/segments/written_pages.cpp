@@ -1,4 +1,3 @@
-#include "local/segments/mapping.hpp"
 
 #include <fcntl.h>
 #include <sys/ioctl.h>

@@ -13,7 +13,7 @@
 #include "base/concurrency/guarded.hpp"
 #include "base/system/unique_fd.hpp"
 #include "local/channel/channel_server.hpp"
-#include "local/segments/mapping.hpp"
+#include "local/segments/segment.hpp"
 #include "runtime/tables/lease_table.hpp"
 #include "server/auth/principal.hpp"
 #include "tensor/device/lent_blocks.hpp"

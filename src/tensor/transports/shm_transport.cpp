@@ -10,7 +10,7 @@
 
 #include "base/concurrency/guarded.hpp"
 #include "base/system/fork.hpp"
-#include "local/segments/mapping.hpp"
+#include "local/segments/segment.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 #include "tensor/device/devices.hpp"
 #include "tensor/files/tensor_set.hpp"

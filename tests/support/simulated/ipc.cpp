@@ -19,7 +19,7 @@
 #include "base/bytes/digest.hpp"
 #include "base/concurrency/clock.hpp"
 #include "base/system/host.hpp"
-#include "local/segments/mapping.hpp"
+#include "local/segments/segment.hpp"
 
 namespace shared_tensor::tensor::simulated {
 

@@ -1,7 +1,5 @@
 // Segments of shared memory and their mappings in other processes: who sees what, and what is rejected.
 
-#include "local/segments/mapping.hpp"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
