@@ -10,8 +10,8 @@ namespace shared_tensor::test {
 /// far, it writes a text to the file that the variable TEST_READY names.
 class Role {
 public:
-    Role(const std::string& name, Words variables)
-        : child_({"/proc/self/exe", "role: " + name}, with(std::move(variables), "TEST_READY=" + ready_), out_, err_) {}
+    Role(const std::string& name, const Words& variables)
+        : child_({"/proc/self/exe", "role: " + name}, joined(variables, {"TEST_READY=" + ready_}), out_, err_) {}
 
     /// Waits until the role has come so far. False if it has ended instead.
     bool ready() {
@@ -28,11 +28,6 @@ public:
     std::string log() const { return text_of_file(err_); }
 
 private:
-    static Words with(Words words, const std::string& more) {
-        words.push_back(more);
-        return words;
-    }
-
     TemporaryFolder folder_;
     const std::string ready_ = folder_.file("ready"), out_ = folder_.file("out"), err_ = folder_.file("err");
     Child child_;

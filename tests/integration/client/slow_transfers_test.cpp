@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "integration/client/transfers.hpp"
-#include "support/process_memory.hpp"
+#include "support/process.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;

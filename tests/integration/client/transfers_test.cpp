@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
-#include <catch2/generators/catch_generators.hpp>
 #include <future>
 #include <memory>
 #include <thread>
 
 #include "integration/client/transfers.hpp"
-#include "support/process_memory.hpp"
+#include "support/process.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -148,42 +147,62 @@ TEST_CASE("what cannot be pulled or pushed is said", "[client][push][pull]") {
     CHECK(identical(NamedTensors(far_client(server.url(), small)).pull("x").tensor(), x));
 }
 
-TEST_CASE("a pull goes on where broken connections left it", "[client][pull]") {
-    const std::uint64_t every = GENERATE(70'000, 262'144, 1'500'000);
-    const bool reset = GENERATE(false, true);
-    INFO("each connection breaks after " << every << " bytes" << (reset ? ", by a reset" : ""));
-    const Behind behind([&](int connection) { return Harm{.cut_down = about(every, connection), .reset = reset}; });
-    behind.near.put("x", numbers(2 * kCount));
-    const Client client = behind.client();
-    const NamedTensor pulled = NamedTensors(client).pull("x", {.connections = 3, .range_bytes = 250'000});
-    CHECK(identical(pulled.tensor(), numbers(2 * kCount)));
-    CHECK(client.statistics().retries > 0);
-    CHECK(client.statistics().requests == 1);
-    // What came before a break was not sent again; a reset may destroy what is on its way.
-    if (!reset) CHECK(behind.proxy.bytes_down() < 2 * kBytes + 4'000'000);
+TEST_CASE("what breaks or is damaged on the way goes again, and a tensor is published once", "[client][push][pull]") {
+    struct Case {
+        const char* what;
+        bool pushes;
+        std::function<Harm(int connection)> harm;
+    };
+    std::vector<Case> cases{
+        // Each answer has about 250 bytes: some connections end inside the first, others later.
+        {"answers are lost", true,
+         [](int connection) { return Harm{.cut_down = 100 + static_cast<unsigned>(connection % 4) * 333}; }},
+        {"parts are damaged", true,
+         [](int connection) {
+             return connection <= 2 ? Harm{.damage_up = 100'000U * static_cast<unsigned>(connection)} : Harm();
+         }},
+        {"ranges are damaged", false, [](int connection) {
+             return connection <= 2 ? Harm{.damage_down = 100'000U * static_cast<unsigned>(connection)} : Harm();
+         }}};
+    for (const bool reset : {false, true}) {
+        for (const std::uint64_t every : {70'000, 262'144, 1'500'000})
+            cases.push_back({reset ? "pulls are reset" : "pulls break off", false, [=](int connection) {
+                                 return Harm{.cut_down = about(every, connection), .reset = reset};
+                             }});
+        for (const std::uint64_t every : {150'000, 400'000, 1'100'000})
+            cases.push_back({reset ? "pushes are reset" : "pushes break off", true,
+                             [=](int connection) { return Harm{.cut_up = about(every, connection), .reset = reset}; }});
+    }
+    const TensorRef x = numbers(2 * kCount);
+    for (const auto& [what, pushes, harm] : cases) {
+        INFO(what << ", first after " << std::min(harm(1).cut_down, harm(1).cut_up) << " bytes");
+        const Behind behind(harm);
+        const Client client = behind.client(pushes ? patient() : ClientOptions());
+        if (pushes) {
+            const PushOptions options{.connections = 3, .part_bytes = 250'000};
+            const Published published = NamedTensors(client).push("x", x, options);
+            CHECK(identical(behind.near.get("x").tensor(), x));
+            CHECK(behind.near.get("x").version() == published.version);
+        } else {
+            behind.near.put("x", x);
+            CHECK(identical(NamedTensors(client).pull("x", {.connections = 3, .range_bytes = 250'000}).tensor(), x));
+            CHECK(client.statistics().requests == 1);
+            // What came before a break was not sent again; a reset may destroy what is on its way.
+            if (!harm(1).reset) CHECK(behind.proxy.bytes_down() < 2 * kBytes + 4'000'000);
+        }
+        CHECK(client.statistics().retries > 0);
+        CHECK(behind.server.totals()["named_tensors"]["published"] == 1);
+    }
 }
 
-TEST_CASE("parts that do not arrive are sent again, and the tensor is published once", "[client][push]") {
-    const std::uint64_t every = GENERATE(150'000, 400'000, 1'100'000);
-    const bool reset = GENERATE(false, true);
-    INFO("each connection breaks after " << every << " bytes" << (reset ? ", by a reset" : ""));
-    const Behind behind([&](int connection) { return Harm{.cut_up = about(every, connection), .reset = reset}; });
-    const Client client = behind.client(patient());
-    const Published published =
-        NamedTensors(client).push("x", numbers(kCount), {.connections = 3, .part_bytes = 100'000});
-    CHECK(identical(behind.near.get("x").tensor(), numbers(kCount)));
-    CHECK(behind.near.get("x").version() == published.version);
-    CHECK(behind.server.totals()["named_tensors"]["published"] == 1);
-    CHECK(client.statistics().retries > 0);
-}
-
-TEST_CASE("answers that are lost do no harm", "[client][push]") {
-    // Each answer has about 250 bytes: some connections end inside the first, others later.
-    const Behind behind(
-        [](int connection) { return Harm{.cut_down = 100 + static_cast<unsigned>(connection % 4) * 333}; });
-    NamedTensors(behind.client(patient())).push("x", numbers(kCount), {.connections = 2, .part_bytes = 500'000});
-    CHECK(identical(behind.near.get("x").tensor(), numbers(kCount)));
-    CHECK(behind.server.totals()["named_tensors"]["published"] == 1);
+TEST_CASE("without verification bytes that are damaged on the way are taken", "[client][push][pull]") {
+    const Behind behind([](int) { return Harm{.damage_down = 300'000, .damage_up = 300'000}; });
+    behind.near.put("x", numbers(kCount));
+    const NamedTensors far(behind.client());
+    CHECK_FALSE(identical(far.pull("x", {.connections = 1, .verify = false}).tensor(), numbers(kCount)));
+    const NamedTensors other(behind.client());
+    other.push("y", numbers(kCount), {.connections = 1, .verify = false});
+    CHECK_FALSE(identical(behind.near.get("y").tensor(), numbers(kCount)));
 }
 
 TEST_CASE("a pull is whole wherever its connection is cut: at the edge of each range and head, and inside",
@@ -240,33 +259,6 @@ TEST_CASE("a push is whole wherever its connection is cut: at the edge of each p
         REQUIRE(pushed().retries <= 2);
     }
     CHECK(behind.server.totals()["uploads"] == kNoUploads);
-}
-
-TEST_CASE("bytes that are damaged on the way are fetched again", "[client][pull]") {
-    const auto harm = [](int connection) {
-        return connection <= 2 ? Harm{.damage_down = 200'000 + 70'000U * static_cast<unsigned>(connection)} : Harm();
-    };
-    const Behind verified(harm), trusted(harm);
-    verified.near.put("x", numbers(kCount));
-    trusted.near.put("x", numbers(kCount));
-    const Client client = verified.client();
-    CHECK(identical(NamedTensors(client).pull("x", {.connections = 2}).tensor(), numbers(kCount)));
-    CHECK(client.statistics().retries >= 1);
-    const NamedTensor pulled = NamedTensors(trusted.client()).pull("x", {.connections = 2, .verify = false});
-    CHECK_FALSE(identical(pulled.tensor(), numbers(kCount)));
-}
-
-TEST_CASE("parts that are damaged on the way are sent again", "[client][push]") {
-    const auto harm = [](int connection) {
-        return connection <= 2 ? Harm{.damage_up = 300'000U * static_cast<unsigned>(connection)} : Harm();
-    };
-    const Behind verified(harm), trusted(harm);
-    const Client client = verified.client();
-    NamedTensors(client).push("x", numbers(kCount), {.connections = 2});
-    CHECK(identical(verified.near.get("x").tensor(), numbers(kCount)));
-    CHECK(client.statistics().retries >= 1);
-    NamedTensors(trusted.client()).push("x", numbers(kCount), {.connections = 2, .verify = false});
-    CHECK_FALSE(identical(trusted.near.get("x").tensor(), numbers(kCount)));
 }
 
 TEST_CASE("a push that failed is resumed by the next one of the same", "[client][push]") {

@@ -9,8 +9,7 @@
 #include <thread>
 
 #include "integration/client/example_daemon.hpp"
-#include "support/descriptors.hpp"
-#include "support/process_memory.hpp"
+#include "support/process.hpp"
 #include "support/role.hpp"
 #include "support/tensors.hpp"
 

@@ -11,7 +11,7 @@
 
 #include "integration/client/example_daemon.hpp"
 #include "integration/memory/raw_channel.hpp"
-#include "support/descriptors.hpp"
+#include "support/process.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;

@@ -13,8 +13,7 @@
 
 #include "integration/client/example_daemon.hpp"
 #include "integration/memory/raw_channel.hpp"
-#include "support/address_space.hpp"
-#include "support/descriptors.hpp"
+#include "support/process.hpp"
 #include "support/role.hpp"
 #include "support/tensors.hpp"
 

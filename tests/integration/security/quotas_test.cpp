@@ -9,8 +9,8 @@
 
 #include "integration/memory/raw_channel.hpp"
 #include "integration/server/shared_daemon.hpp"
-#include "support/descriptors.hpp"
 #include "support/nginx.hpp"
+#include "support/process.hpp"
 
 using namespace shared_tensor::test;
 

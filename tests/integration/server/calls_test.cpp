@@ -4,8 +4,7 @@
 #include <catch2/generators/catch_generators.hpp>
 
 #include "integration/server/shared_daemon.hpp"
-#include "support/descriptors.hpp"
-#include "support/process_memory.hpp"
+#include "support/process.hpp"
 
 using namespace shared_tensor::test;
 

@@ -7,7 +7,7 @@
 #include <shared_tensor/bytes.hpp>
 
 #include "integration/server/shared_daemon.hpp"
-#include "support/process_memory.hpp"
+#include "support/process.hpp"
 #include "support/web_socket_peer.hpp"
 
 using namespace shared_tensor::test;

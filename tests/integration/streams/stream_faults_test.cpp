@@ -9,7 +9,7 @@
 
 #include "integration/client/example_daemon.hpp"
 #include "support/faulty_proxy.hpp"
-#include "support/process_memory.hpp"
+#include "support/process.hpp"
 #include "support/rpc.hpp"
 #include "support/tensors.hpp"
 

@@ -15,8 +15,8 @@
 
 #include "base/memory/buffer_pool.hpp"
 #include "base/memory/heap.hpp"
-#include "support/address_space.hpp"
 #include "support/manual_clock.hpp"
+#include "support/process.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;

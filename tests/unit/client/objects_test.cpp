@@ -6,8 +6,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
 
-#include "support/address_space.hpp"
 #include "support/forked_child.hpp"
+#include "support/process.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;

@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-#include "support/descriptors.hpp"
+#include "support/process.hpp"
 #include "test_server.hpp"
 #include "web_socket/web_socket_peer.hpp"
 

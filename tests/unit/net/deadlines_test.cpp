@@ -3,7 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "support/descriptors.hpp"
+#include "support/process.hpp"
 #include "test_server.hpp"
 
 namespace shared_tensor::test {

@@ -1,7 +1,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
-#include "support/descriptors.hpp"
+#include "support/process.hpp"
 #include "test_server.hpp"
 #include "web_socket/web_socket_peer.hpp"
 

@@ -5,7 +5,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <thread>
 
-#include "support/descriptors.hpp"
+#include "support/process.hpp"
 #include "test_server.hpp"
 #include "web_socket/web_socket_peer.hpp"
 

@@ -16,8 +16,8 @@
 #include "local/channel/channel.hpp"
 #include "local/channel/channel_server.hpp"
 #include "support/daemon.hpp"
-#include "support/descriptors.hpp"
 #include "support/event.hpp"
+#include "support/process.hpp"
 
 namespace shared_tensor::test {
 
