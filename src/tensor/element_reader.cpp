@@ -40,12 +40,6 @@ void copy_range(const TensorRef& tensor, std::uint64_t offset, std::span<std::by
 
 }  // namespace
 
-ElementReader::ElementReader(codec::TensorPointer tensor) : tensor_(std::move(tensor)) {
-    const TensorRef& elements = tensor_->tensor();
-    size_ = elements.bytes();
-    if (size_ > 0 && !is_on_device(elements) && elements.is_contiguous()) data_ = elements.data();
-}
-
 std::unique_ptr<BodySource::Reading> ElementReader::read(std::uint64_t offset, std::uint64_t count) const {
     return std::make_unique<ElementPieces>(*this, offset, count);
 }
@@ -59,7 +53,7 @@ struct ElementPieces::Buffer {
 ElementPieces::ElementPieces(ElementReader elements, std::uint64_t offset, std::uint64_t count)
     : elements_(std::move(elements)), at_(offset), left_(count) {
     if (elements_.data() != nullptr || count == 0) return;
-    if (const auto kind = Devices::of_process().holder(elements_.tensor()->tensor())) device_ = kind->device;
+    if (const auto kind = Devices::of_process().holder(elements_.tensor())) device_ = kind->device;
     const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, count));
     const std::size_t buffers = device_ != nullptr && count > piece ? 2 : 1;
     for (std::size_t i = 0; i < buffers; ++i) {
@@ -92,11 +86,10 @@ std::span<const std::byte> ElementPieces::next() {
 
 void ElementPieces::fill(Buffer& buffer) {
     buffer.size = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, left_));
-    copy_range(elements_.tensor()->tensor(), at_, {buffer.memory.get(), buffer.size},
-               [&](const TensorRef& part, std::byte* to) {
-                   if (device_ == nullptr) return copy_elements(part, to);
-                   buffer.reads.push_back(device_->start_read(part, to));
-               });
+    copy_range(elements_.tensor(), at_, {buffer.memory.get(), buffer.size}, [&](const TensorRef& part, std::byte* to) {
+        if (device_ == nullptr) return copy_elements(part, to);
+        buffer.reads.push_back(device_->start_read(part, to));
+    });
     at_ += buffer.size;
     left_ -= buffer.size;
 }

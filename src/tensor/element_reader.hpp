@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/memory/memory_block.hpp"
@@ -16,18 +17,18 @@ class IpcDevice;
 /// The bytes of a tensor's elements in C order. Keeps the tensor alive. Thread safety: all methods from any thread.
 class ElementReader final : public BodySource {
 public:
-    explicit ElementReader(codec::TensorPointer tensor);
+    explicit ElementReader(codec::TensorPointer tensor) : tensor_(std::move(tensor)) {}
 
-    const codec::TensorPointer& tensor() const { return tensor_; }
-    std::uint64_t size() const { return size_; }
+    const TensorRef& tensor() const { return tensor_->tensor(); }
+    std::uint64_t size() const { return tensor_->bytes(); }
     /// All bytes, if they are contiguous in host memory; else null.
-    const std::byte* data() const { return data_; }
+    const std::byte* data() const {
+        return size() > 0 && !tensor_->on_device() && tensor().is_contiguous() ? tensor().data() : nullptr;
+    }
     std::unique_ptr<Reading> read(std::uint64_t offset, std::uint64_t count) const override;
 
 private:
     codec::TensorPointer tensor_;
-    std::uint64_t size_ = 0;
-    const std::byte* data_ = nullptr;
 };
 
 /// Reads a range of a tensor's bytes, piece by piece. Contiguous host memory is not copied. A strided tensor, or a
