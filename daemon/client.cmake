@@ -1,6 +1,6 @@
 add_executable(shared-tensor
-  client_main.cpp cli/command_line.cpp cli/commands.cpp cli/completion.cpp cli/values.cpp
-  cli/functions.cpp cli/held_commands.cpp cli/output.cpp cli/show.cpp cli/stream_command.cpp
+  client_main.cpp cli/command_line.cpp cli/commands.cpp cli/values.cpp
+  cli/functions.cpp cli/held_commands.cpp cli/output.cpp cli/stream_command.cpp
   cli/tensor_commands.cpp)
 shared_tensor_own_code(shared-tensor)
 target_include_directories(shared-tensor PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)

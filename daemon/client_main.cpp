@@ -7,7 +7,6 @@
 #include <shared_tensor/error.hpp>
 
 #include "cli/commands.hpp"
-#include "cli/output.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 
 namespace {

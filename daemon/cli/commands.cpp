@@ -6,7 +6,6 @@
 #include <variant>
 #include <vector>
 
-#include "cli/output.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 #include "transport_table.hpp"
 

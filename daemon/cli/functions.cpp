@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "cli/commands.hpp"
-#include "cli/output.hpp"
 
 namespace shared_tensor::cli {
 

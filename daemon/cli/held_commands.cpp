@@ -15,7 +15,6 @@
 #include <shared_tensor/client/task.hpp>
 
 #include "cli/commands.hpp"
-#include "cli/output.hpp"
 
 namespace shared_tensor::cli {
 

@@ -14,7 +14,6 @@
 #include <shared_tensor/client/stream_call.hpp>
 
 #include "cli/commands.hpp"
-#include "cli/output.hpp"
 
 namespace shared_tensor::cli {
 

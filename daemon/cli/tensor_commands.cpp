@@ -8,7 +8,6 @@
 #include <shared_tensor/tensors.hpp>
 
 #include "cli/commands.hpp"
-#include "cli/output.hpp"
 #include "tensor/files/tensor_set.hpp"
 #include "tensor/handle.hpp"
 

@@ -8,7 +8,6 @@
 #include <variant>
 
 #include "cli/commands.hpp"
-#include "cli/output.hpp"
 #include "protocol/codec/json_source.hpp"
 #include "protocol/codec/value.hpp"
 #include "protocol/json_rpc/json_text.hpp"

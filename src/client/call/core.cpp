@@ -7,7 +7,6 @@
 #include "base/concurrency/at_end.hpp"
 #include "base/log/log.hpp"
 #include "client/call/failure.hpp"
-#include "client/call/receipts.hpp"
 #include "client/local/shared_memory.hpp"
 #include "net/message/text.hpp"
 #include "protocol/codec/frame.hpp"

@@ -1,12 +1,10 @@
 // What a client measures: receipts of calls, and statistics.
 
-#include "client/call/receipts.hpp"
+#include "client/call/core.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <utility>
-
-#include "client/call/core.hpp"
 
 namespace shared_tensor::client {
 

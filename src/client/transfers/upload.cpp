@@ -15,7 +15,6 @@
 #include "base/bytes/ids.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "base/log/log.hpp"
-#include "client/call/receipts.hpp"
 #include "net/message/fields.hpp"
 #include "net/message/text.hpp"
 

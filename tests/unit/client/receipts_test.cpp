@@ -2,7 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "client/call/receipts.hpp"
+#include "client/call/core.hpp"
 #include "scripted.hpp"
 
 using namespace shared_tensor::test;
