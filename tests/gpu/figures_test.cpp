@@ -61,13 +61,10 @@ TEST_CASE("role: bare exporter", "[.role]") {
 
 TEST_CASE("Figures: cudaIpcOpenMemHandle of 1 GiB by itself", "[figures]") {
     (void)any_transport();
-    TemporaryFolder folder;
-    const std::string ready = folder.file("ready");
-    Child exporter({"/proc/self/exe", "role: bare exporter"}, {"TEST_READY=" + ready}, folder.file("out"),
-                   folder.file("err"));
-    REQUIRE(eventually([&] { return ::access(ready.c_str(), R_OK) == 0 || exporter.has_ended(); }));
+    Role exporter("bare exporter", {});
+    REQUIRE(exporter.ready());
     cudaIpcMemHandle_t handle{};
-    const std::string bytes = text_of_file(ready);
+    const std::string bytes = exporter.text();
     REQUIRE(bytes.size() == sizeof handle);
     std::memcpy(&handle, bytes.data(), sizeof handle);
     REQUIRE(cudaFree(nullptr) == cudaSuccess);

@@ -18,8 +18,6 @@ using namespace shared_tensor::test;
 
 namespace {
 
-constexpr std::int64_t kMany = 1 << 18;
-
 struct Injected {
     explicit Injected(const simulated::Faults& faults) { simulated::inject(faults); }
     Injected(const Injected&) = delete;
@@ -41,14 +39,6 @@ private:
 Words faults(const char* words) { return {std::string("SHARED_TENSOR_SIMULATED_FAULTS=") + words}; }
 
 at::Tensor ones() { return simulated::to_device(at::ones({kMany}, at::kFloat)); }
-
-bool is_ramp(const at::Tensor& tensor, std::int64_t count = kMany) {
-    return same_values(tensor, at::arange(count, at::kFloat));
-}
-
-std::map<std::string, std::uint64_t> counts_of(const Client& client) {
-    return client.call<std::map<std::string, std::uint64_t>>("statistics");
-}
 
 }  // namespace
 
@@ -195,7 +185,7 @@ TEST_CASE("A client that dies while it opens a result leaves no lease and no mem
     Role dying = holding_client(server, kSimulated, 1, faults("crash_at_open"));
     CHECK(dying.child().wait() == 128 + SIGKILL);
     CHECK(leases_become(client, 0));
-    CHECK(eventually([&] { return totals_of(client)["device_memory"]["deferred_frees"] == 0; }));
+    CHECK(deferred_frees_become(client, 0));
     CHECK(eventually([&] { return counts_of(client).at("events") == 0; }));
 }
 

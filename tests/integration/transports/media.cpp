@@ -117,6 +117,18 @@ bool leases_become(const Client& client, int count) {
     return eventually([&] { return totals_of(client)["shared_memory"]["leases"] == count; });
 }
 
+bool deferred_frees_become(const Client& client, int count) {
+    return eventually([&] { return totals_of(client)["device_memory"]["deferred_frees"] == count; });
+}
+
+std::map<std::string, std::uint64_t> counts_of(const Client& client) {
+    return client.call<std::map<std::string, std::uint64_t>>("statistics");
+}
+
+bool is_ramp(const at::Tensor& tensor, std::int64_t count) {
+    return same_values(tensor, at::arange(count, at::kFloat));
+}
+
 }  // namespace shared_tensor::test
 
 using namespace shared_tensor;

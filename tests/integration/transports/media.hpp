@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -79,5 +80,13 @@ struct Connected {
 
 Json totals_of(const Client& client);
 bool leases_become(const Client& client, int count);
+/// Device memory of ended leases, which their readers have open.
+bool deferred_frees_become(const Client& client, int count);
+/// Of the simulated devices of the server.
+std::map<std::string, std::uint64_t> counts_of(const Client& client);
+
+constexpr std::int64_t kMany = 1 << 18;  ///< elements: enough for shared memory
+/// 0, 1, 2, ...; all of them, unless `count` says otherwise.
+bool is_ramp(const at::Tensor& tensor, std::int64_t count = kMany);
 
 }  // namespace shared_tensor::test
