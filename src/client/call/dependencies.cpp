@@ -5,7 +5,7 @@
 #include <stop_token>
 #include <utility>
 
-#include "base/concurrency/either_stop.hpp"
+#include "base/concurrency/at_end.hpp"
 #include "base/system/host.hpp"
 #include "net/web_socket/web_socket_handshake.hpp"
 

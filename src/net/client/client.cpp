@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/concurrency/at_end.hpp"
-#include "base/concurrency/either_stop.hpp"
 #include "net/client/client_connection.hpp"
 
 namespace shared_tensor::net {

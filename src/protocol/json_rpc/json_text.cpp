@@ -4,8 +4,6 @@
 #include <charconv>
 #include <cmath>
 
-#include "protocol/json_rpc/utf8.hpp"
-
 namespace shared_tensor::json_rpc {
 namespace {
 

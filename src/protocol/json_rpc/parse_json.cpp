@@ -3,7 +3,6 @@
 #include <system_error>
 
 #include "protocol/json_rpc/json_text.hpp"
-#include "protocol/json_rpc/utf8.hpp"
 
 namespace shared_tensor::json_rpc {
 namespace {

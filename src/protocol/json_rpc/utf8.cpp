@@ -1,4 +1,4 @@
-#include "protocol/json_rpc/utf8.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "protocol/json_rpc/utf8.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 
 namespace shared_tensor::runtime {
 

@@ -8,7 +8,6 @@
 
 #include "protocol/json_rpc/json_text.hpp"
 #include "protocol/json_rpc/message.hpp"
-#include "protocol/json_rpc/utf8.hpp"
 
 namespace shared_tensor::json_rpc {
 namespace {
