@@ -1,6 +1,8 @@
 option(SHARED_TENSOR_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(SHARED_TENSOR_BUILD_EXAMPLES "Build the examples and the example plugin" ${PROJECT_IS_TOP_LEVEL})
 option(SHARED_TENSOR_BUILD_BENCHMARKS "Build the benchmarks" OFF)
+option(SHARED_TENSOR_BUILD_PYTHON "Build the Python package's extension" OFF)
+option(SHARED_TENSOR_TORCH "Build what needs libtorch: models and <shared_tensor/torch.hpp>, tests and examples" ON)
 option(SHARED_TENSOR_WERROR "Turn compiler warnings into errors (CI does)" OFF)
 
 set(SHARED_TENSOR_CUDA AUTO CACHE STRING "Share GPU memory by CUDA IPC: AUTO (where cuda.h is found), ON, OFF")

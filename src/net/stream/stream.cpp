@@ -12,6 +12,8 @@
 #include <ctime>
 #include <optional>
 
+#include <shared_tensor/client/interruption.hpp>
+
 namespace shared_tensor::net {
 
 namespace {
@@ -75,6 +77,7 @@ short wait_ready(int fd, short events, std::chrono::steady_clock::time_point dea
         if (count > 0) return wanted.revents;
         if (count == 0) return 0;
         if (errno != EINTR) return POLLERR;  // the next read or write finds out what is wrong
+        if (detail::on_interruption != nullptr) (*detail::on_interruption)();
     }
 }
 

@@ -1,0 +1,345 @@
+#include "client.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <shared_tensor/client.hpp>
+#include <shared_tensor/client/interruption.hpp>
+
+#include "options.hpp"
+#include "value.hpp"
+
+namespace shared_tensor::python {
+
+namespace {
+
+using nb::literals::operator""_a;
+
+double to_seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
+/// The receipt as the keyword arguments of shared_tensor.Receipt.
+nb::dict receipt_of(const Receipt& receipt) {
+    nb::list transports;
+    for (const Receipt::Transport& transport : receipt.transports)
+        transports.append(nb::make_tuple(transport.name, transport.tensors, transport.copied));
+    nb::dict fields;
+    fields["request_id"] = receipt.request_id;
+    fields["tries"] = receipt.tries;
+    fields["transports"] = transports;
+    fields["bytes_copied"] = receipt.bytes_copied;
+    fields["queue"] = receipt.queue ? nb::cast(to_seconds(*receipt.queue)) : nb::none();
+    fields["run"] = receipt.run ? nb::cast(to_seconds(*receipt.run)) : nb::none();
+    fields["total"] = to_seconds(receipt.total);
+    return fields;
+}
+
+/// Runs `work` without the GIL. Tensors that it reads are passed to `convert`. If a signal arrives while it waits and
+/// the signal's handler in Python raises, `cancel` is called, and the handler's exception is thrown.
+template <class Work>
+auto blocking(nb::handle convert, const std::function<void()>& cancel, Work work) {
+    const ConvertTensors conversion(convert);
+    std::optional<nb::python_error> raised;
+    try {
+        const nb::gil_scoped_release release;
+        const OnInterruption interruption([&] {
+            if (raised || !nb::is_alive()) return;
+            {
+                const nb::gil_scoped_acquire gil;
+                if (PyErr_CheckSignals() == 0) return;
+                raised.emplace();
+            }
+            cancel();
+        });
+        return work();
+    } catch (const Cancelled&) {
+        if (raised) throw *raised;
+        throw;
+    }
+}
+
+/// Runs `work` with a client whose calls a signal can cancel.
+template <class Work>
+auto blocking_call(nb::handle convert, const Client& client, Work work) {
+    std::stop_source stop;
+    CallOptions options = client.options();
+    options.stop = stop.get_token();
+    const Client stoppable = client.with(std::move(options));
+    return blocking(
+        convert, [&] { stop.request_stop(); }, [&] { return work(stoppable); });
+}
+
+nb::object value_of(const PyValue& value) { return value.object(); }
+
+struct PyTask {
+    Task<PyValue> task;
+};
+
+using StreamPointer = std::shared_ptr<StreamCall<PyValue>>;  // its readers and writers keep the call
+
+struct PyReader {
+    StreamPointer call;
+    Reader<PyValue> reader;
+};
+
+struct PyWriter {
+    StreamPointer call;
+    Writer<PyValue> writer;
+};
+
+struct PyStreamCall {
+    StreamPointer call;
+};
+
+struct PyBatch {
+    Batch batch;
+};
+
+struct PyClient {
+    Client client;
+};
+
+void define_client(nb::module_& module) {
+    nb::class_<PyClient>(module, "Client")
+        .def("__init__",
+             [](PyClient* self, const nb::kwargs& options) { new (self) PyClient{Client(client_options(options))}; })
+        .def("with_options",
+             [](const PyClient& self, const nb::kwargs& options) {
+                 return PyClient{self.client.with(call_options(options))};
+             })
+        .def(
+            "call",
+            [](const PyClient& self, const std::string& method, const nb::tuple& positional, const nb::dict& named,
+               nb::handle convert) {
+                const PyArguments arguments(positional, named);
+                return value_of(blocking_call(convert, self.client, [&](const Client& client) {
+                    return client.call<PyValue>(method, arguments);
+                }));
+            },
+            "method"_a, "positional"_a, "named"_a, "convert"_a.none())
+        .def(
+            "call_with_receipt",
+            [](const PyClient& self, const std::string& method, const nb::tuple& positional, const nb::dict& named,
+               nb::handle convert, const nb::object& keep) {
+                const PyArguments arguments(positional, named);
+                Receipt receipt;
+                try {
+                    const PyValue value = blocking_call(convert, self.client, [&](const Client& client) {
+                        return client.call<PyValue>(receipt, method, arguments);
+                    });
+                    keep(receipt_of(receipt));
+                    return value_of(value);
+                } catch (const RpcError&) {
+                    keep(receipt_of(receipt));
+                    throw;
+                }
+            },
+            "method"_a, "positional"_a, "named"_a, "convert"_a.none(), "keep"_a)
+        .def("notify",
+             [](const PyClient& self, const std::string& method, const nb::tuple& positional, const nb::dict& named) {
+                 const PyArguments arguments(positional, named);
+                 blocking_call(nb::none(), self.client,
+                               [&](const Client& client) { client.notify(method, arguments); });
+             })
+        .def("submit",
+             [](const PyClient& self, const std::string& method, const nb::tuple& positional, const nb::dict& named) {
+                 const PyArguments arguments(positional, named);
+                 return PyTask{blocking_call(nb::none(), self.client, [&](const Client& client) {
+                     return client.submit<PyValue>(method, arguments);
+                 })};
+             })
+        .def("task",
+             [](const PyClient& self, std::string id) { return PyTask{self.client.task<PyValue>(std::move(id))}; })
+        .def("stream",
+             [](const PyClient& self, const std::string& method, const nb::tuple& positional, const nb::dict& named) {
+                 const PyArguments arguments(positional, named);
+                 return PyStreamCall{blocking_call(nb::none(), self.client, [&](const Client& client) {
+                     return std::make_shared<StreamCall<PyValue>>(client.stream<PyValue>(method, arguments));
+                 })};
+             })
+        .def("batch", [](const PyClient& self) { return PyBatch{self.client.batch()}; })
+        .def("new_session",
+             [](const PyClient& self) {
+                 return PyClient{blocking_call(nb::none(), self.client,
+                                               [&](const Client& client) { return client.new_session(); })};
+             })
+        .def("session",
+             [](const PyClient& self) {
+                 return blocking_call(nb::none(), self.client, [&](const Client& client) { return client.session(); });
+             })
+        .def("info",
+             [](const PyClient& self) {
+                 return blocking_call(nb::none(), self.client,
+                                      [&](const Client& client) { return client.info().json; });
+             })
+        .def("discover",
+             [](const PyClient& self) {
+                 return blocking_call(nb::none(), self.client, [&](const Client& client) { return client.discover(); });
+             })
+        .def("ping",
+             [](const PyClient& self) {
+                 return to_seconds(
+                     blocking_call(nb::none(), self.client, [&](const Client& client) { return client.ping(); }));
+             })
+        .def("transports",
+             [](const PyClient& self) {
+                 nb::list list;
+                 for (const auto& info :
+                      blocking_call(nb::none(), self.client, [&](const Client& client) { return client.transports(); }))
+                     list.append(nb::make_tuple(info.name, info.usable, info.reason));
+                 return list;
+             })
+        .def("empty_in_shared_memory",
+             [](const PyClient& self, const std::vector<std::int64_t>& shape, const std::string& dtype) {
+                 const auto parsed = parse_dtype(dtype);
+                 if (!parsed) throw nb::value_error("no dtype has this name: use one like 'float32'");
+                 return Tensor{blocking_call(nb::none(), self.client, [&](const Client& client) {
+                     return client.empty_in_shared_memory(shape, *parsed);
+                 })};
+             })
+        .def("url", [](const PyClient& self) { return self.client.url(); })
+        .def("shutdown", [](const PyClient& self) {
+            [&] {
+                const nb::gil_scoped_release release;
+                self.client.shutdown();
+            }();
+        });
+}
+
+/// Waits in parts, so that Python's handlers of signals run between them. Returns whether the task has ended.
+bool wait(const TaskHandle& task, double seconds) {
+    constexpr double kPart = 0.25;
+    while (true) {
+        const double now = std::min(seconds, kPart);
+        const bool ended = blocking(
+            nb::none(), [] {},
+            [&] { return task.wait_for(std::chrono::milliseconds(static_cast<std::int64_t>(now * 1000))); });
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        seconds -= now;
+        if (ended || seconds <= 0) return ended;
+    }
+}
+
+void define_tasks(nb::module_& module) {
+    nb::class_<PyTask>(module, "Task")
+        .def("id", [](const PyTask& self) { return self.task.id(); })
+        .def("status",
+             [](const PyTask& self) {
+                 return status_of(blocking(
+                     nb::none(), [] {}, [&] { return self.task.status(); }));
+             })
+        .def("wait_for", [](const PyTask& self, double seconds) { return wait(self.task, seconds); })
+        .def("cancel",
+             [](const PyTask& self) {
+                 return status_of(blocking(
+                     nb::none(), [] {}, [&] { return self.task.cancel(); }));
+             })
+        .def("on_progress",
+             [](PyTask& self, nb::object report) {
+                 self.task.on_progress([report = PyValue(std::move(report))](const TaskStatus& status) {
+                     const nb::gil_scoped_acquire gil;
+                     try {
+                         report.object()(status_of(status));
+                     } catch (nb::python_error& error) {
+                         error.discard_as_unraisable("a callback of Task.on_progress");
+                     }
+                 });
+             })
+        .def(
+            "get",
+            [](const PyTask& self, nb::handle convert) {
+                wait(self.task, std::numeric_limits<double>::infinity());
+                return value_of(blocking(
+                    convert, [] {}, [&] { return self.task.get(); }));
+            },
+            "convert"_a.none());
+
+    nb::class_<BatchItem<PyValue>>(module, "BatchItem")
+        .def(
+            "get",
+            [](const BatchItem<PyValue>& self, nb::handle convert) {
+                return value_of(blocking(
+                    convert, [] {}, [&] { return self.get(); }));
+            },
+            "convert"_a.none());
+    nb::class_<PyBatch>(module, "Batch")
+        .def("add",
+             [](PyBatch& self, const std::string& method, const nb::tuple& positional, const nb::dict& named) {
+                 return self.batch.add<PyValue>(method, PyArguments(positional, named));
+             })
+        .def("notify", [](PyBatch& self, const std::string& method, const nb::tuple& positional,
+                          const nb::dict& named) { self.batch.notify(method, PyArguments(positional, named)); })
+        .def("size", [](const PyBatch& self) { return self.batch.size(); })
+        .def("send", [](PyBatch& self) {
+            Receipt receipt;
+            blocking(
+                nb::none(), [] {}, [&] { self.batch.send(receipt); });
+            return receipt_of(receipt);
+        });
+}
+
+void define_streams(nb::module_& module) {
+    nb::class_<PyReader>(module, "Reader")
+        .def(
+            "next",
+            [](PyReader& self, nb::handle convert) {
+                const auto item = blocking(
+                    convert, [&] { self.call->cancel(); }, [&] { return self.reader.next(); });
+                return item ? nb::make_tuple(item->object()) : nb::make_tuple();
+            },
+            "convert"_a.none());
+    nb::class_<PyWriter>(module, "Writer")
+        .def(
+            "write",
+            [](PyWriter& self, nb::object item) {
+                const PyValue value(std::move(item));
+                return blocking(
+                    nb::none(), [&] { self.call->cancel(); }, [&] { return self.writer.write(value); });
+            },
+            "item"_a.none())
+        .def("end", [](PyWriter& self) {
+            blocking(
+                nb::none(), [&] { self.call->cancel(); }, [&] { self.writer.end(); });
+        });
+    nb::class_<PyStreamCall>(module, "StreamCall")
+        .def(
+            "reader",
+            [](PyStreamCall& self, const std::string& name) {
+                return new PyReader{self.call, self.call->reader<PyValue>(name)};
+            },
+            nb::rv_policy::take_ownership)
+        .def(
+            "writer",
+            [](PyStreamCall& self, const std::string& name) {
+                return new PyWriter{self.call, self.call->writer<PyValue>(name)};
+            },
+            nb::rv_policy::take_ownership)
+        .def(
+            "result",
+            [](PyStreamCall& self, nb::handle convert) {
+                return value_of(blocking(
+                    convert, [&] { self.call->cancel(); }, [&] { return self.call->result(); }));
+            },
+            "convert"_a.none())
+        .def("cancel", [](PyStreamCall& self) { self.call->cancel(); });
+}
+
+}  // namespace
+
+void define_clients(nb::module_& module) {
+    define_client(module);
+    define_tasks(module);
+    define_streams(module);
+}
+
+}  // namespace shared_tensor::python

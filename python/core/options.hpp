@@ -1,0 +1,29 @@
+#pragma once
+
+// Options, reports and errors of the C++ clients as Python's values.
+
+#include <nanobind/nanobind.h>
+
+#include <exception>
+
+#include <shared_tensor/client.hpp>
+
+namespace shared_tensor::python {
+
+namespace nb = nanobind;
+
+/// Both: the keywords that shared_tensor.client passes. Throw nb::python_error for a wrong type.
+ClientOptions client_options(const nb::kwargs& options);
+CallOptions call_options(const nb::kwargs& options);
+
+/// The fields of shared_tensor.TaskStatus.
+nb::dict status_of(const TaskStatus& status);
+
+/// Makes the exception of shared_tensor.errors for an exception of the library; any other becomes what nanobind makes
+/// of it.
+nb::object exception_of(const std::exception_ptr& thrown);
+
+/// Lets nanobind raise the exceptions of shared_tensor.errors.
+void translate_errors();
+
+}  // namespace shared_tensor::python

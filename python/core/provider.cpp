@@ -1,0 +1,344 @@
+#include "provider.hpp"
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <shared_tensor/server.hpp>
+
+#include "value.hpp"
+
+namespace shared_tensor::python {
+
+namespace {
+
+using nb::literals::operator""_a;
+using std::chrono::milliseconds;
+
+std::string text_of(nb::handle object) { return nb::cast<std::string>(nb::str(object)); }
+
+/// What a Python function sees of its call. It is empty once the function has returned.
+struct PyContext {
+    Context* context;
+
+    Context& get() const {
+        if (context == nullptr) throw std::runtime_error("the call of this Context has ended");
+        return *context;
+    }
+};
+
+struct ItemReader {
+    Reader<PyValue> reader;
+};
+
+struct ItemWriter {
+    Writer<PyValue> writer;
+};
+
+/// The reason why a Python function failed. The caller holds the GIL.
+CallFailure failure_of(nb::python_error& error, bool binding) {
+    const nb::module_ errors = nb::module_::import_("shared_tensor.errors");
+    const nb::object thrown = nb::borrow(error.value());
+    CallFailure failure;
+    failure.item = !binding && error.matches(errors.attr("BadItem"));
+    if (failure.item || (binding && error.matches(errors.attr("BadArgument")))) {
+        failure.kind = CallFailure::Kind::invalid_params;
+        failure.parameter = text_of(thrown.attr("parameter"));
+        failure.expected = text_of(thrown.attr("expected"));
+        failure.got = text_of(thrown.attr("got"));
+        return failure;
+    }
+    if (error.matches(errors.attr("Cancelled"))) failure.kind = CallFailure::Kind::cancelled;
+    if (error.matches(PyExc_MemoryError)) failure.kind = CallFailure::Kind::out_of_memory;
+    failure.type = text_of(errors.attr("_name_of")(thrown));
+    failure.message = text_of(thrown);
+    failure.details = text_of(errors.attr("_traceback_of")(thrown));
+    return failure;
+}
+
+/// Runs `work` with the GIL; an exception becomes the failure.
+template <class Work>
+std::optional<CallFailure> guarded(bool binding, Work work) noexcept {
+    try {
+        if (!nb::is_alive()) {
+            CallFailure failure;
+            failure.kind = CallFailure::Kind::cancelled;
+            return failure;
+        }
+        const nb::gil_scoped_acquire gil;
+        try {
+            work();
+            return std::nullopt;
+        } catch (nb::python_error& error) {
+            return failure_of(error, binding);
+        }
+    } catch (const InvalidValue& error) {
+        CallFailure failure;
+        if (binding) failure.kind = CallFailure::Kind::invalid_params;
+        failure.parameter = error.path;
+        failure.expected = error.expected;
+        failure.got = error.got;
+        failure.type = "TypeError";
+        failure.message = error.what();
+        return failure;
+    } catch (const std::bad_alloc&) {
+        CallFailure failure;
+        failure.kind = CallFailure::Kind::out_of_memory;
+        return failure;
+    } catch (const std::exception& error) {
+        CallFailure failure;
+        failure.type = "RuntimeError";
+        failure.message = error.what();
+        return failure;
+    }
+}
+
+class PyCall final : public BoundCall {
+public:
+    PyCall(PyValue definition, PyValue arguments)
+        : definition_(std::move(definition)), arguments_(std::move(arguments)) {}
+
+    std::optional<CallFailure> run(Context& context, ValueWriter result) noexcept override {
+        return guarded(false, [&] {
+            const CurrentContext current(context);
+            const nb::object definition = definition_.object();
+            const nb::object seen = nb::cast(PyContext{&context});
+            struct End {
+                const nb::object& seen;
+                ~End() { nb::cast<PyContext&>(seen).context = nullptr; }
+            } end{seen};
+            write_value(result, definition.attr("run")(arguments_.object(), seen));
+        });
+    }
+
+private:
+    using CurrentContext = detail::CurrentContext;
+    const PyValue definition_, arguments_;
+};
+
+/// A function of a Python module. `definition` is a shared_tensor._function.Definition.
+class PyFunction final : public FunctionRecord {
+public:
+    explicit PyFunction(const nb::object& definition)
+        : name_(text_of(definition.attr("name"))),
+          where_(text_of(definition.attr("where"))),
+          doc_(text_of(definition.attr("doc"))),
+          version_(text_of(definition.attr("version"))),
+          definition_(definition) {
+        options_.doc = doc_;
+        options_.version = version_;
+        options_.concurrency = nb::cast<std::size_t>(definition.attr("concurrency"));
+        options_.idempotent = nb::cast<bool>(definition.attr("idempotent"));
+        options_.timeout = milliseconds(nb::cast<std::int64_t>(definition.attr("timeout_ms")));
+        if (nb::cast<bool>(definition.attr("task"))) options_.runs = execution::task;
+        if (const auto ttl = nb::cast<std::int64_t>(definition.attr("cache_ms")); ttl > 0) {
+            options_.cached = true;
+            options_.cache_ttl = milliseconds(ttl);
+            options_.cache_bytes = std::size_t{64} << 20;
+        }
+        for (nb::handle parameter : definition.attr("parameters")) {
+            const std::string flow = text_of(parameter.attr("flow"));
+            parameters_.push_back({text_of(parameter.attr("name")), nb::cast<bool>(parameter.attr("required")),
+                                   flow == "reader"   ? Flow::reader
+                                   : flow == "writer" ? Flow::writer
+                                                      : Flow::value});
+        }
+    }
+
+    std::string_view name() const override { return name_; }
+    const FunctionOptions& options() const override { return options_; }
+    std::string where() const override { return where_; }
+    std::span<const ParameterInfo> parameters() const override { return parameters_; }
+    void parameter_schema(std::size_t index, ValueWriter schema) const override {
+        write_attribute(index, "schema", schema);
+    }
+    void default_value(std::size_t index, ValueWriter value) const override {
+        write_attribute(index, "default", value);
+    }
+    void result_schema(ValueWriter schema) const override {
+        const nb::gil_scoped_acquire gil;
+        write_value(schema, definition_.object().attr("result_schema"));
+    }
+
+    Binding bind(const ValueSource& source, std::span<const ValueSource::Node> nodes) const noexcept override {
+        Binding binding;
+        binding.failure = guarded(true, [&] {
+            const nb::object definition = definition_.object();
+            nb::dict given;
+            for (std::size_t i = 0; i < nodes.size(); ++i) {
+                if (nodes[i] == nullptr) continue;
+                given[nb::str(parameters_[i].name.c_str())] =
+                    read_value(ValueReader(source, nodes[i], parameters_[i].name));
+            }
+            binding.call = std::make_unique<PyCall>(definition_, PyValue(definition.attr("bind")(given)));
+        });
+        return binding;
+    }
+
+private:
+    void write_attribute(std::size_t index, const char* attribute, ValueWriter writer) const {
+        const nb::gil_scoped_acquire gil;
+        write_value(writer, definition_.object().attr("parameters")[index].attr(attribute));
+    }
+
+    const std::string name_, where_, doc_, version_;
+    FunctionOptions options_;
+    std::vector<ParameterInfo> parameters_;
+    const PyValue definition_;
+};
+
+class PyServer {
+public:
+    PyServer(const nb::list& definitions, ServerOptions options) {
+        Registry registry;
+        for (nb::handle definition : definitions)
+            registry.add(std::make_shared<PyFunction>(nb::borrow(definition)));
+        const nb::gil_scoped_release release;
+        server_ = std::make_unique<Server>(std::move(registry), std::move(options));
+    }
+    ~PyServer() {
+        const nb::gil_scoped_release release;  // calls that run need it to end
+        server_.reset();
+    }
+    PyServer(const PyServer&) = delete;
+    PyServer& operator=(const PyServer&) = delete;
+
+    Server& get() { return *server_; }
+
+private:
+    std::unique_ptr<Server> server_;
+};
+
+void define_context(nb::module_& module) {
+    nb::class_<PyContext>(module, "Context", "The context of a running call. Do not use it after the function's end.")
+        .def(
+            "progress",
+            [](const PyContext& self, double fraction, const std::string& message) {
+                const nb::gil_scoped_release release;
+                self.get().progress(fraction, message);
+            },
+            "fraction"_a, "message"_a = "", "Reports the progress to waiting callers: a fraction from 0 to 1.")
+        .def_prop_ro(
+            "cancelled", [](const PyContext& self) { return self.get().cancelled(); },
+            "True if the result is no longer wanted. Return soon.")
+        .def(
+            "check_cancelled", [](const PyContext& self) { self.get().check_cancelled(); },
+            "Raises Cancelled if the result is no longer wanted.")
+        .def(
+            "sleep",
+            [](const PyContext& self, double seconds) {
+                const nb::gil_scoped_release release;
+                return self.get().sleep_for(
+                    std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds)));
+            },
+            "seconds"_a, "Sleeps until the time is over or the call is cancelled. Returns False if it is cancelled.")
+        .def_prop_ro(
+            "remaining",
+            [](const PyContext& self) -> std::optional<double> {
+                const auto deadline = self.get().deadline();
+                if (deadline == std::chrono::steady_clock::time_point::max()) return std::nullopt;
+                return std::chrono::duration<double>(deadline - std::chrono::steady_clock::now()).count();
+            },
+            "Seconds until the caller stops waiting; None without a deadline.")
+        .def_prop_ro(
+            "principal", [](const PyContext& self) { return std::string(self.get().caller().principal); },
+            "The caller: 'uid:1000', 'token:NAME'.")
+        .def_prop_ro(
+            "session", [](const PyContext& self) { return std::string(self.get().caller().session); },
+            "The caller's session; empty without one.")
+        .def(
+            "log",
+            [](const PyContext& self, const std::string& text, const std::string& level) {
+                const auto chosen = level == "debug"   ? LogLevel::debug
+                                    : level == "warn"  ? LogLevel::warn
+                                    : level == "error" ? LogLevel::error
+                                                       : LogLevel::info;
+                self.get().log(chosen, text);
+            },
+            "text"_a, "level"_a = "info", "Writes a line with the function's name to the server's log.")
+        .def(
+            "_reader",
+            [](const PyContext& self, std::size_t parameter) {
+                return new ItemReader{Reader<PyValue>(self.get().streams()->source(parameter))};
+            },
+            nb::rv_policy::take_ownership)
+        .def(
+            "_writer",
+            [](const PyContext& self, std::size_t parameter) {
+                return new ItemWriter{Writer<PyValue>(self.get().streams()->sink(parameter))};
+            },
+            nb::rv_policy::take_ownership);
+
+    nb::class_<ItemReader>(module, "ItemReader").def("next", [](ItemReader& self) {
+        std::optional<PyValue> item;
+        {
+            const nb::gil_scoped_release release;
+            item = self.reader.next();
+        }
+        return item ? nb::make_tuple(item->object()) : nb::make_tuple();
+    });
+    nb::class_<ItemWriter>(module, "ItemWriter")
+        .def(
+            "write",
+            [](ItemWriter& self, nb::object item) {
+                const PyValue value(std::move(item));
+                const nb::gil_scoped_release release;
+                return self.writer.write(value);
+            },
+            "item"_a.none());
+}
+
+void define_server(nb::module_& module) {
+    nb::class_<PyServer>(module, "Server")
+        .def(
+            "__init__",
+            [](PyServer* self, const nb::list& definitions, std::string host, int port, std::string unix_socket,
+               std::string local_socket, std::string token_file, bool insecure, std::size_t workers, std::size_t queue,
+               double timeout, bool cache, std::vector<std::string> models, std::string service_name,
+               std::string service_version) {
+                ServerOptions options;
+                options.host = std::move(host);
+                options.port = port;
+                options.unix_socket = std::move(unix_socket);
+                options.local_socket = std::move(local_socket);
+                options.token_file = std::move(token_file);
+                options.insecure = insecure;
+                options.calls.pool.workers = workers;
+                options.calls.pool.queue_limit = queue;
+                options.calls.call_timeout = milliseconds(static_cast<std::int64_t>(timeout * 1000));
+                options.calls.cache = cache;
+                options.models = std::move(models);
+                options.service_name = std::move(service_name);
+                options.service_version = std::move(service_version);
+                new (self) PyServer(definitions, std::move(options));
+            },
+            "definitions"_a, nb::kw_only(), "host"_a, "port"_a, "unix_socket"_a, "local_socket"_a, "token_file"_a,
+            "insecure"_a, "workers"_a, "queue"_a, "timeout"_a, "cache"_a, "models"_a, "service_name"_a,
+            "service_version"_a)
+        .def(
+            "start", [](PyServer& self) { self.get().start(); }, nb::call_guard<nb::gil_scoped_release>())
+        .def(
+            "stop",
+            [](PyServer& self, double drain_time) {
+                return self.get().stop(milliseconds(static_cast<std::int64_t>(drain_time * 1000)));
+            },
+            nb::call_guard<nb::gil_scoped_release>())
+        .def_prop_ro("port", [](PyServer& self) { return self.get().port(); })
+        .def_prop_ro("url", [](PyServer& self) { return self.get().url(); });
+}
+
+}  // namespace
+
+void define_provider(nb::module_& module) {
+    define_context(module);
+    define_server(module);
+}
+
+}  // namespace shared_tensor::python

@@ -1,0 +1,32 @@
+"""Shares functions, models and tensors between processes.
+
+client = shared_tensor.Client()
+y = client.scale(x, factor=2)          # x: a tensor of torch, NumPy, JAX or any other framework with DLPack
+"""
+
+from . import errors
+from ._core import Context, NamedReference, Object, Tensor, ref
+from ._core import version as __version__
+from .client import Batch, Client, Receipt, Retry, Stream, Task, TaskStatus
+from .errors import RpcError, SharedTensorError
+from .provider import SharedTensorProvider
+
+__all__ = [
+    "Batch",
+    "Client",
+    "Context",
+    "NamedReference",
+    "Object",
+    "Receipt",
+    "Retry",
+    "RpcError",
+    "SharedTensorError",
+    "SharedTensorProvider",
+    "Stream",
+    "Task",
+    "TaskStatus",
+    "Tensor",
+    "__version__",
+    "errors",
+    "ref",
+]

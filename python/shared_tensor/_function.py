@@ -1,0 +1,272 @@
+"""A Python function as the C++ server sees it."""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import inspect
+import threading
+import typing
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+from . import _convert, _core, _types
+from .errors import BadArgument, BadItem
+
+_ITERATORS = (
+    collections.abc.Iterator,
+    collections.abc.Iterable,
+    collections.abc.Generator,
+)
+_ASYNC_ITERATORS = (
+    collections.abc.AsyncIterator,
+    collections.abc.AsyncIterable,
+    collections.abc.AsyncGenerator,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    name: str
+    required: bool
+    flow: str
+    schema: dict[str, Any]
+    default: Any
+    type: _types.Type
+
+
+class Items:
+    """The items of a stream from the caller: an iterator, also for `async for`."""
+
+    def __init__(self, reader: _core.ItemReader, check: _types.Check, name: str) -> None:
+        self._reader, self._check, self._name = reader, check, name
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        item = self._reader.next()
+        if not item:
+            raise StopIteration
+        try:
+            return self._check(item[0], self._name)
+        except BadArgument as bad:
+            raise BadItem(bad.parameter, bad.expected, bad.got) from None
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        import asyncio
+
+        end = object()
+        item = await asyncio.get_running_loop().run_in_executor(None, next, self, end)
+        if item is end:
+            raise StopAsyncIteration
+        return item
+
+
+class _Loop:
+    """The event loop of all `async def` functions of this process, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: Any = None
+
+    def run(self, work: collections.abc.Coroutine[Any, Any, Any], context: _core.Context) -> Any:
+        import asyncio
+
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="shared_tensor", daemon=True).start()
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        while True:
+            try:
+                return future.result(timeout=0.05)
+            except TimeoutError:
+                if future.done():
+                    raise
+                if context.cancelled:
+                    future.cancel()
+                    context.check_cancelled()
+
+
+_LOOP = _Loop()
+
+
+class Definition:
+    """What the server knows about a function. Attributes without a comment are read by core/provider.cpp."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        cached: bool | float = False,
+        concurrency: int = 0,
+        task: bool = False,
+        timeout: float | None = None,
+        idempotent: bool = False,
+        version: str = "",
+        framework: Any = None,
+    ) -> None:
+        self.function = function
+        self.name = name or function.__name__
+        self.doc = inspect.cleandoc(function.__doc__ or "")
+        self.where = _where(function)
+        self.version = version
+        self.concurrency = concurrency
+        self.idempotent = idempotent
+        self.task = task
+        self.timeout_ms = 0 if timeout is None else int(timeout * 1000)
+        self.cache_ms = int((3600.0 if cached is True else float(cached)) * 1000)
+
+        self._signature = inspect.signature(function)
+        hints = _hints_of(function)
+        result = hints.get("return", Any)
+        self._is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+        self._streams_out = (
+            inspect.isgeneratorfunction(function)
+            or inspect.isasyncgenfunction(function)
+            or typing.get_origin(result) in _ITERATORS + _ASYNC_ITERATORS
+        )
+        self._context: str | None = None
+        self.parameters: list[Parameter] = []
+        self._keywords: str | None = None  # name of **kwargs
+        for parameter in self._signature.parameters.values():
+            self._add(parameter, hints.get(parameter.name, Any))
+        if self._streams_out:
+            items = typing.get_args(result)
+            item = _types.of(items[0] if items else Any)
+            self.parameters.append(Parameter("items", False, "writer", item.schema, None, item))
+            self.result_schema: dict[str, Any] = {"type": "null"}
+            self._result = None
+        else:
+            self._result = _types.of(result)
+            self.result_schema = self._result.schema
+        if any(name in ("items",) for name in self._signature.parameters) and self._streams_out:
+            raise ValueError(f"{self.name}: the stream of a generator is named 'items': name the parameter otherwise")
+        frameworks = {_types.framework_of(hint) for hint in hints.values()} - {None}
+        chosen = framework if framework is not None else (frameworks.pop() if len(frameworks) == 1 else None)
+        # Tensors of parameters with a tensor type are converted by their own type. All other tensors become this:
+        self._convert = _convert.converter(chosen)
+
+    def _add(self, parameter: inspect.Parameter, hint: Any) -> None:
+        if hint is _core.Context:
+            self._context = parameter.name
+            return
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL or parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            raise TypeError(
+                f"{self.name}: *{parameter.name} cannot be shared: callers are told each parameter's name and type"
+            )
+        origin = typing.get_origin(hint)
+        if origin in _ITERATORS + _ASYNC_ITERATORS:
+            items = typing.get_args(hint)
+            item = _types.of(items[0] if items else Any)
+            self.parameters.append(Parameter(parameter.name, False, "reader", item.schema, None, item))
+            return
+        kind = _types.of(hint)
+        required = parameter.default is inspect.Parameter.empty
+        default = None if required else parameter.default
+        schema = kind.schema
+        if not required and not _can_be_json(default):
+            schema, default = {**schema, "x-default": repr(default)}, None
+        self.parameters.append(Parameter(parameter.name, required, "value", schema, default, kind))
+
+    def bind(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Checks the arguments before the call. Raises BadArgument."""
+        arguments = {}
+        for parameter in self.parameters:
+            if parameter.flow != "value":
+                continue
+            if parameter.name in given:
+                arguments[parameter.name] = self._check_of(parameter)(given[parameter.name], parameter.name)
+            elif parameter.required:
+                raise BadArgument(parameter.name, "a value: the parameter is required", "nothing")
+        return arguments
+
+    def _check_of(self, parameter: Parameter) -> _types.Check:
+        return lambda value, place: self._converted(parameter.type.check(value, place))
+
+    def _converted(self, value: Any) -> Any:
+        """Converts tensors in values whose type hint does not name a framework."""
+        return value if self._convert is None else _convert.apply(value, self._convert)
+
+    def run(self, arguments: dict[str, Any], context: _core.Context) -> Any:
+        """Calls the function. The result is written by the C++ server."""
+        if self._context is not None:
+            arguments[self._context] = context
+        for index, parameter in enumerate(self.parameters):
+            if parameter.flow == "reader":
+                arguments[parameter.name] = Items(context._reader(index), self._check_of(parameter), parameter.name)
+        positional = [
+            arguments.pop(name)
+            for name, parameter in self._signature.parameters.items()
+            if parameter.kind is inspect.Parameter.POSITIONAL_ONLY and name in arguments
+        ]
+        made = self.function(*positional, **arguments)
+        if self._streams_out:
+            self._send(made, context)
+            return None
+        if inspect.isawaitable(made):
+            made = _LOOP.run(typing.cast("collections.abc.Coroutine[Any, Any, Any]", made), context)
+        return keep(made)
+
+    def _send(self, items: Any, context: _core.Context) -> None:
+        writer = context._writer(len(self.parameters) - 1)
+        if hasattr(items, "__aiter__"):
+            import asyncio
+
+            async def send() -> None:
+                async for item in items:
+                    context.check_cancelled()
+                    if not await asyncio.get_running_loop().run_in_executor(None, writer.write, keep(item)):
+                        return
+
+            _LOOP.run(send(), context)
+            return
+        for item in items:
+            if not writer.write(keep(item)):
+                close = getattr(items, "close", None)
+                if close is not None:
+                    close()
+                return
+
+
+_SENT = (type(None), bool, int, float, str, bytes, bytearray, memoryview, list, tuple, dict, set, frozenset)
+
+
+def keep(value: Any) -> Any:
+    """Returns a result that can be sent. An object that is no value (a model, a tokenizer) stays in this process, and
+    the caller gets a handle."""
+    if isinstance(value, _SENT) or hasattr(value, "__dlpack__") or isinstance(value, _core.Object):
+        return value
+    try:
+        return _convert.plain(value)
+    except TypeError:
+        kind = type(value)
+        return _core.Object.keep(f"{kind.__module__}.{kind.__qualname__}", value)
+
+
+def _where(function: Callable[..., Any]) -> str:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(function)
+
+
+def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    target = function if inspect.isroutine(function) else type(function).__call__
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"{getattr(function, '__name__', function)}: a type hint names something unknown: {error}"
+        ) from error
+
+
+def _can_be_json(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_can_be_json, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _can_be_json(member) for key, member in value.items())
+    return value is None or isinstance(value, bool | int | float | str)

@@ -1,0 +1,532 @@
+"""Calls functions of a shared-tensor-server."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import threading
+import typing
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from . import _convert, _core
+from .errors import Cancelled, SharedTensorError
+
+T = TypeVar("T")
+Framework = str | Callable[[_core.Tensor], Any] | None
+
+
+@dataclass(frozen=True)
+class Retry:
+    """When a client repeats a call that is safe to repeat: nothing was sent, the server rejected it before it ran, or
+    the call is `idempotent`. The delays are random, up to `first_delay`, then twice as long each time."""
+
+    tries: int = 4
+    """How often a call is sent at most; 1: it is never repeated."""
+    first_delay: float = 0.05
+    longest_delay: float = 5.0
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """How a call went. Times are in seconds."""
+
+    request_id: str
+    tries: int
+    """How often the request was sent: 1 if it was not repeated."""
+    transports: list[tuple[str, int, int]]
+    """For each transport of tensors: its name, the number of tensors, and the bytes that the server copied for them."""
+    bytes_copied: int
+    """Bytes that server and client copied for tensors. Bytes that cross a network are not counted."""
+    queue: float | None
+    """How long the call waited for a worker. None if no function ran."""
+    run: float | None
+    """How long the function ran. None if no function ran."""
+    total: float
+
+    @property
+    def retries(self) -> int:
+        return max(0, self.tries - 1)
+
+
+@dataclass(frozen=True)
+class TaskStatus:
+    """A report about a task."""
+
+    id: str
+    method: str
+    state: str
+    """pending, running, completed, failed or cancelled."""
+    fraction: float | None = None
+    """From 0 to 1; None before the function's first report."""
+    message: str = ""
+    created_at: str = ""
+    updated_at: str = ""
+    error: str = ""
+    """JSON text of the error of a failed task."""
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("completed", "failed", "cancelled")
+
+
+@dataclass(frozen=True)
+class _Options:
+    timeout: float | None = 30.0
+    framework: Framework = None
+    receipt: bool = False
+    transport: str = ""
+    idempotent: bool = False
+    idempotency_key: str = ""
+    session: str = ""
+    task_ttl: float | None = None
+    task_deadline: float | None = None
+
+    def of_call(self) -> dict[str, Any]:
+        names = "timeout", "session", "transport", "idempotent", "idempotency_key", "task_ttl", "task_deadline"
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass
+class _Shared:
+    """What all clients of one connection pool share."""
+
+    url: str
+    pool_options: dict[str, Any]
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    parameters: dict[str, list[str]] = field(default_factory=dict)
+
+
+class Client:
+    """Calls functions of a server: `client.call("scale", x, factor=2)` or `client.scale(x, factor=2)`.
+
+    `url`: "http://host:port", "https://host:port" or "unix:/path/of/socket"; None: SHARED_TENSOR_URL, else
+    127.0.0.1 with port 2537 plus RANK. `token`: sent with each request; None: SHARED_TENSOR_TOKEN if `url` is None too.
+    `timeout`: seconds for each call with all its tries; None: the function's own deadline, else the server's.
+    `retry`: a Retry, the number of tries, or None for no repeats.
+
+    A client is a connection pool. Any thread may use it; `copy.copy(client)` and the clients that `options()` returns
+    share the pool. After os.fork() the child's copy makes its own connections. A call releases the GIL while it waits.
+    The first call connects, not the constructor.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        timeout: float | None = 30.0,
+        retry: Retry | int | None = Retry(),
+        *,
+        framework: Framework = None,
+        connections: int = 8,
+        connect_timeout: float = 5.0,
+        wait_for_server: float = 0.0,
+        accept: str = "body, base64, data",
+        local_socket: str = "auto",
+        devices: str = "auto",
+        compression: str = "none",
+        authorities: str = "",
+        certificate: str = "",
+        key: str = "",
+    ) -> None:
+        if retry is None:
+            retry = Retry(tries=1)
+        elif isinstance(retry, int):
+            retry = Retry(tries=retry)
+        pool_options: dict[str, Any] = {
+            "url": url,
+            "token": token,
+            "connections": connections,
+            "connect_timeout": connect_timeout,
+            "wait_for_server": wait_for_server,
+            "accept": accept,
+            "local_socket": local_socket,
+            "devices": devices,
+            "compression": compression,
+            "authorities": authorities,
+            "certificate": certificate,
+            "key": key,
+            "tries": retry.tries,
+            "first_delay": retry.first_delay,
+            "longest_delay": retry.longest_delay,
+        }
+        core = _core.Client(**pool_options)
+        self._set(core, _Options(timeout=timeout, framework=framework), _Shared(core.url(), pool_options))
+
+    def _set(self, pool: _core.Client, options: _Options, shared: _Shared) -> None:
+        self._pool = pool
+        self._options = options
+        self._shared = shared
+        self._core = pool.with_options(**options.of_call())
+        self._receipts = threading.local()
+
+    def _convert(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Callable[[_core.Tensor], Any] | None:
+        if self._options.framework is None:
+            return _convert.of_arguments(positional, named)
+        return _convert.converter(self._options.framework)
+
+    def _arguments(
+        self, method: str, positional: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """JSON-RPC takes arguments by position or by name. If there are both, all of them are named."""
+        if not (positional and named):
+            return positional, named
+        names = self._parameters(method)
+        if len(positional) > len(names):
+            raise TypeError(f"{method}() takes {len(names)} arguments, but {len(positional) + len(named)} were given")
+        for name in names[: len(positional)]:
+            if name in named:
+                raise TypeError(f"{method}() got multiple values for argument '{name}'")
+        return (), {**dict(zip(names, positional, strict=False)), **named}
+
+    def _parameters(self, method: str) -> list[str]:
+        with self._shared.lock:
+            known = self._shared.parameters
+            if method not in known:
+                for entry in self.discover()["methods"]:
+                    known[entry["name"]] = [parameter["name"] for parameter in entry["params"]]
+            if method not in known:
+                known[method] = []  # the call itself will say that there is no such function
+            return known[method]
+
+    # ---- calls
+
+    def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
+        """Calls a function and returns its result. Raises a child of RpcError."""
+        positional, named = self._arguments(method, args, kwargs)
+        convert = self._convert(args, kwargs)
+        if not self._options.receipt:
+            return self._core.call(method, positional, named, convert)
+        return self._core.call_with_receipt(method, positional, named, convert, self._keep_receipt)
+
+    def _keep_receipt(self, fields: dict[str, Any]) -> None:
+        self._receipts.last = Receipt(**fields)
+
+    @property
+    def last_receipt(self) -> Receipt | None:
+        """The receipt of this thread's last call by this client, which must have the option receipt=True."""
+        return getattr(self._receipts, "last", None)
+
+    def notify(self, method: str, /, *args: Any, **kwargs: Any) -> None:
+        """Calls a function without waiting for it. Its result and its errors are dropped."""
+        self._core.notify(method, *self._arguments(method, args, kwargs))
+
+    def submit(self, method: str, /, *args: Any, **kwargs: Any) -> Task[Any]:
+        """Starts the call as a task in the server. Returns when the server has accepted it."""
+        task = self._core.submit(method, *self._arguments(method, args, kwargs))
+        return Task(task, self._convert(args, kwargs))
+
+    def task(self, id: str) -> Task[Any]:
+        """A task that was submitted elsewhere."""
+        return Task(self._core.task(id), _convert.converter(self._options.framework))
+
+    def stream(self, method: str, /, *args: Any, **kwargs: Any) -> Stream:
+        """Calls a function with streams. `timeout` is the deadline of the whole call."""
+        call = self._core.stream(method, *self._arguments(method, args, kwargs))
+        return Stream(call, self._convert(args, kwargs))
+
+    def batch(self) -> Batch:
+        """Collects several calls that are sent as one request."""
+        return Batch(self)
+
+    def __getattr__(self, name: str) -> RemoteFunction:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return RemoteFunction(self, name)
+
+    def function(self, signature: Callable[..., T], name: str | None = None) -> Callable[..., T]:
+        """Returns a function of the server with the signature of `signature`, whose body is not run."""
+        return typing.cast(
+            Callable[..., T], RemoteFunction(self, name or signature.__name__, inspect.signature(signature))
+        )
+
+    # ---- clients with other options
+
+    def options(
+        self,
+        *,
+        timeout: float | None = ...,  # type: ignore[assignment]
+        framework: Framework = ...,  # type: ignore[assignment]
+        receipt: bool = ...,  # type: ignore[assignment]
+        transport: str = ...,  # type: ignore[assignment]
+        idempotent: bool = ...,  # type: ignore[assignment]
+        idempotency_key: str = ...,  # type: ignore[assignment]
+        task_ttl: float | None = ...,  # type: ignore[assignment]
+        task_deadline: float | None = ...,  # type: ignore[assignment]
+    ) -> Client:
+        """Returns a client on the same pool with other options for its calls. Options that are not given stay.
+
+        timeout: seconds, or None. framework: of the tensors in results: "torch", "numpy", "jax", "none" (a Tensor) or
+        a function of a Tensor; None: that of the arguments, else torch if imported, else NumPy. receipt: keep a receipt
+        of each call in `last_receipt`. transport: the only transports for tensors ("shm", "cuda_ipc, shm"); if none is
+        possible, the call fails with TransportNotPossible. idempotent: the call may run twice. idempotency_key: calls
+        with the same key run once. task_ttl, task_deadline: for submit(), in seconds.
+        """
+        given = {name: value for name, value in locals().items() if name != "self" and value is not ...}
+        return self._with(_Options(**{**self._options.__dict__, **given}))
+
+    def _with(self, options: _Options, pool: _core.Client | None = None) -> Client:
+        made = object.__new__(Client)
+        made._set(pool or self._pool, options, self._shared)
+        return made
+
+    def new_session(self) -> Client:
+        """Returns a client with a new session in the server: a stateful model has its own state in each session. The
+        session ends with the last copy of the client."""
+        made = object.__new__(Client)
+        made._set(self._core.new_session(), self._options, self._shared)
+        return made
+
+    def __copy__(self) -> Client:
+        return self._with(self._options)
+
+    # ---- the server
+
+    @property
+    def url(self) -> str:
+        return self._shared.url
+
+    def info(self) -> dict[str, Any]:
+        """The answer of server.info."""
+        return typing.cast("dict[str, Any]", json.loads(self._core.info()))
+
+    def discover(self) -> dict[str, Any]:
+        """The server's functions as an OpenRPC document."""
+        return typing.cast("dict[str, Any]", json.loads(self._core.discover()))
+
+    def ping(self) -> float:
+        """Seconds of one small round trip."""
+        return self._core.ping()
+
+    def transports(self) -> dict[str, str | None]:
+        """The transports of tensors between this process and the server: None if usable, else the reason."""
+        return {name: None if usable else reason for name, usable, reason in self._core.transports()}
+
+    def empty(self, shape: Iterable[int], dtype: str | Any = "float32") -> Any:
+        """Makes an uninitialised tensor in memory that this process shares with the server. As an argument it is passed
+        without a copy, any number of times."""
+        name = dtype if isinstance(dtype, str) else str(dtype).rpartition(".")[2]
+        tensor = self._core.empty_in_shared_memory([int(size) for size in shape], name)
+        convert = _convert.converter(self._options.framework)
+        return tensor if convert is None else convert(tensor)
+
+    def close(self) -> None:
+        """Ends the calls in flight of all copies. Later calls fail."""
+        self._pool.shutdown()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<shared_tensor.Client {self.url}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Client cannot be pickled: make a new one with the same url in the other process")
+
+
+class RemoteFunction:
+    """A function of a server. `client.scale(x, factor=2)` calls it."""
+
+    def __init__(self, client: Client, name: str, signature: inspect.Signature | None = None) -> None:
+        self._client = client
+        self.__name__ = name
+        if signature is not None:
+            self.__signature__ = signature
+        self._signature = signature
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._signature is None:
+            return self._client.call(self.__name__, *args, **kwargs)
+        bound = self._signature.bind(*args, **kwargs)
+        return self._client.call(self.__name__, **bound.arguments)
+
+    def __getattr__(self, name: str) -> RemoteFunction:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return RemoteFunction(self._client, f"{self.__name__}.{name}")  # model.forward
+
+    def __repr__(self) -> str:
+        return f"<function {self.__name__} of {self._client.url}>"
+
+
+class Task(Generic[T]):
+    """A call that runs as a task in the server. It goes on when this object is gone."""
+
+    def __init__(self, core: _core.Task, convert: Callable[[_core.Tensor], Any] | None) -> None:
+        self._core = core
+        self._convert = convert
+
+    @property
+    def id(self) -> str:
+        return self._core.id()
+
+    def status(self) -> TaskStatus:
+        return TaskStatus(**self._core.status())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Blocks until the task has ended or `timeout` seconds are over. Returns whether it has ended."""
+        return self._core.wait_for(31_536_000.0 if timeout is None else timeout)
+
+    def result(self, timeout: float | None = None) -> T:
+        """Blocks until the task has ended. Returns the result or raises the call's error; TimeoutError if `timeout`
+        seconds are over before."""
+        if timeout is not None and not self.wait(timeout):
+            raise TimeoutError(f"task {self.id} has not ended within {timeout:g} s; it goes on in the server")
+        return typing.cast(T, self._core.get(self._convert))
+
+    def cancel(self) -> TaskStatus:
+        """Cancels the task, unless it has ended already."""
+        return TaskStatus(**self._core.cancel())
+
+    def on_progress(self, report: Callable[[TaskStatus], None]) -> None:
+        """Calls `report` for each change of the task, on the thread that waits in wait() or result()."""
+        self._core.on_progress(lambda fields: report(TaskStatus(**fields)))
+
+    def __iter__(self) -> Iterator[TaskStatus]:
+        """Yields each change of the task until it has ended."""
+        while True:
+            status = self.status()
+            yield status
+            if status.ended:
+                return
+            self.wait(0.25)
+
+    def __repr__(self) -> str:
+        return f"<shared_tensor.Task {self.id}>"
+
+
+class Reader:
+    """An iterator of the items that a function writes to a stream."""
+
+    def __init__(self, core: _core.Reader, convert: Callable[[_core.Tensor], Any] | None) -> None:
+        self._core = core
+        self._convert = convert
+
+    def __iter__(self) -> Reader:
+        return self
+
+    def __next__(self) -> Any:
+        item = self._core.next(self._convert)
+        if not item:
+            raise StopIteration
+        return item[0]
+
+
+class Writer:
+    """Takes the items of a stream that a function reads. `with` ends the stream."""
+
+    def __init__(self, core: _core.Writer) -> None:
+        self._core = core
+
+    def write(self, item: Any) -> bool:
+        """Sends an item. Blocks while the window is full. Returns False if the function wants no more items."""
+        return self._core.write(item)
+
+    def end(self) -> None:
+        self._core.end()
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.end()
+
+
+class Stream:
+    """A call of a function with streams. Iterate over it to read the only stream that the function writes."""
+
+    def __init__(self, core: _core.StreamCall, convert: Callable[[_core.Tensor], Any] | None) -> None:
+        self._core = core
+        self._convert = convert
+
+    def reader(self, name: str = "") -> Reader:
+        """The reading end of a stream that the function writes; the name may be omitted if there is one."""
+        return Reader(self._core.reader(name), self._convert)
+
+    def writer(self, name: str = "") -> Writer:
+        """The writing end of a stream that the function reads; the name may be omitted if there is one."""
+        return Writer(self._core.writer(name))
+
+    def result(self) -> Any:
+        """Blocks until the function has returned; returns its result or raises its error."""
+        return self._core.result(self._convert)
+
+    def cancel(self) -> None:
+        self._core.cancel()
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.reader()
+        self.result()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+
+
+class BatchItem:
+    """The answer to one call of a batch. It can be an argument of a later call of the same batch."""
+
+    def __init__(self, core: _core.BatchItem, convert: Callable[[_core.Tensor], Any] | None) -> None:
+        self._core = core
+        self._convert = convert
+
+    def result(self) -> Any:
+        """Returns the result, or raises the error of this call."""
+        return self._core.get(self._convert)
+
+
+class Batch:
+    """Calls that are sent as one request: `with client.batch() as batch: total = batch.call("add", 1, 2)`, then
+    `total.result()`. The server may run them at once and in any order."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._core = client._core.batch()
+        self.receipt: Receipt | None = None
+
+    def call(self, method: str, /, *args: Any, **kwargs: Any) -> BatchItem:
+        positional, named = self._client._arguments(method, args, kwargs)
+        plain = tuple(item._core if isinstance(item, BatchItem) else item for item in positional)
+        by_name = {name: item._core if isinstance(item, BatchItem) else item for name, item in named.items()}
+        return BatchItem(self._core.add(method, plain, by_name), self._client._convert(args, kwargs))
+
+    def notify(self, method: str, /, *args: Any, **kwargs: Any) -> None:
+        self._core.notify(method, *self._client._arguments(method, args, kwargs))
+
+    def send(self) -> None:
+        """Sends the batch, and blocks until all answers are there. Raises only if there are no answers."""
+        self.receipt = Receipt(**self._core.send())
+
+    def __len__(self) -> int:
+        return self._core.size()
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None and len(self) > 0:
+            self.send()
+
+
+__all__ = [
+    "Batch",
+    "BatchItem",
+    "Cancelled",
+    "Client",
+    "Reader",
+    "Receipt",
+    "RemoteFunction",
+    "Retry",
+    "SharedTensorError",
+    "Stream",
+    "Task",
+    "TaskStatus",
+    "Writer",
+]

@@ -1,0 +1,166 @@
+"""The exceptions of calls.
+
+All are children of `SharedTensorError`. `RpcError` and its children come from a call: `code` is the JSON-RPC code (0 if
+there was no answer), `message` the server's text, `data` the data member of the error, decoded from JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+class SharedTensorError(Exception):
+    """The base of all exceptions of this package."""
+
+
+class RpcError(SharedTensorError):
+    """A failed call: the server's error, or the reason why there is no answer."""
+
+    code: int
+    message: str
+    data: Any
+
+    def __init__(self, text: str, *, code: int = 0, message: str | None = None, data: Any = None) -> None:
+        super().__init__(text)
+        self.code = code
+        self.message = text if message is None else message
+        self.data = data
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args[0], dict(self.__dict__))
+
+
+class MethodNotFound(RpcError):
+    """The server has no function of this name (-32601)."""
+
+
+class InvalidParams(RpcError):
+    """The arguments do not fit the function (-32602). `data`: parameter, expected, got."""
+
+
+class FunctionFailed(RpcError):
+    """The function raised an exception (-32000). `data`: its type and message."""
+
+    @property
+    def type_name(self) -> str:
+        """The name of the exception's type in the server."""
+        return str(self.data.get("type", "")) if isinstance(self.data, dict) else ""
+
+
+class ServerBusy(RpcError):
+    """The server has too much work (-32001). `data`: retry_after_ms."""
+
+
+class DeadlineExceeded(RpcError, TimeoutError):
+    """The call's deadline is over (-32002)."""
+
+
+class Cancelled(RpcError):
+    """The call was cancelled (-32004)."""
+
+    may_have_run: bool = True
+
+
+class UnknownOrExpired(RpcError, LookupError):
+    """The server does not know the task, lease, session or name, or has dropped it (-32005)."""
+
+
+class TensorExpired(UnknownOrExpired):
+    """The result's memory is gone: its lease ended, or the server ended. Repeat the call."""
+
+
+class TransportNotPossible(RpcError):
+    """No wanted transport of tensors is possible (-32006). `data`: a reason for each."""
+
+
+class NotAuthorised(RpcError, PermissionError):
+    """The caller may not call this method (-32007)."""
+
+
+class ServerOutOfMemory(RpcError, MemoryError):
+    """The server has no memory for the call (-32008)."""
+
+
+class ShuttingDown(RpcError):
+    """The server is ending (-32009)."""
+
+
+class InputFailed(RpcError):
+    """An item of a batch failed, and this item needs its result (-32010). `data`: item."""
+
+
+class TransportFailure(RpcError, ConnectionError):
+    """No answer came: the connection was refused or broke."""
+
+    may_have_run: bool = True
+    """False if nothing was sent: then the call had no effect."""
+
+
+class ProtocolFailure(TransportFailure):
+    """The peer's answer does not follow the protocol."""
+
+
+class ResultMismatch(RpcError):
+    """The call succeeded, but its result does not fit the type asked for."""
+
+
+_BY_CODE: dict[int, type[RpcError]] = {
+    -32601: MethodNotFound,
+    -32602: InvalidParams,
+    -32000: FunctionFailed,
+    -32001: ServerBusy,
+    -32002: DeadlineExceeded,
+    -32004: Cancelled,
+    -32005: UnknownOrExpired,
+    -32006: TransportNotPossible,
+    -32007: NotAuthorised,
+    -32008: ServerOutOfMemory,
+    -32009: ShuttingDown,
+    -32010: InputFailed,
+}
+
+
+def _again(kind: type[RpcError], text: str, state: dict[str, Any]) -> RpcError:
+    error = kind(text)
+    error.__dict__.update(state)
+    return error
+
+
+def _make(kind: str, code: int, message: str, data: str, text: str, may_have_run: bool | None) -> RpcError:
+    """Makes the exception for an error of the C++ library."""
+    chosen: type[RpcError] = globals()[kind] if kind else _BY_CODE.get(code, RpcError)
+    error = chosen(text, code=code, message=message, data=json.loads(data) if data else None)
+    if isinstance(error, (Cancelled, TransportFailure)) and may_have_run is not None:
+        error.may_have_run = may_have_run
+    return error
+
+
+class BadArgument(SharedTensorError, TypeError):
+    """In a server: an argument does not fit a function's parameter. The caller gets InvalidParams."""
+
+    def __init__(self, parameter: str, expected: str, got: str) -> None:
+        super().__init__(f"{parameter}: expected {expected}, got {got}")
+        self.parameter = parameter
+        self.expected = expected
+        self.got = got
+
+
+class BadItem(BadArgument):
+    """In a server: an item of a stream does not have the type that the function's type hint says."""
+
+
+def _name_of(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _traceback_of(error: BaseException) -> str:
+    """The traceback of a function's own code, without the frames of this package."""
+    import traceback
+
+    trace = error.__traceback__
+    package = __name__.partition(".")[0]
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace))

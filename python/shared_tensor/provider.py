@@ -1,0 +1,243 @@
+"""Shares Python functions: `@provider.share()`, then `provider.serve()`."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from . import _core
+from ._function import Definition
+from .client import Client, RemoteFunction
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def default_port() -> int:
+    """2537 plus RANK (else LOCAL_RANK)."""
+    rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
+    return 2537 + int(rank)
+
+
+def _write_whole(path: str, text: str) -> None:
+    """Nobody sees a part of the file."""
+    partial = f"{path}.{os.getpid()}"
+    with open(partial, "w") as file:
+        file.write(text)
+    os.replace(partial, path)
+
+
+class SharedTensorProvider:
+    """Functions that other processes may call.
+
+        provider = SharedTensorProvider()
+
+        @provider.share()
+        def scale(x: torch.Tensor, factor: float = 2.0) -> torch.Tensor:
+            return x * factor
+
+        provider.serve()
+
+    `execution_mode`: "server": share() returns the function itself; this process serves it. "client": share() returns a
+    function with the same signature that calls the server at `url` (else at `server_port`). "auto" (the default):
+    "server" if the environment's __SHARED_TENSOR_SERVER_MODE__ is "true", else "client" if serve() or start() was not
+    called before the first call: so one module can be imported by both sides.
+    """
+
+    def __init__(
+        self,
+        server_port: int | None = None,
+        *,
+        url: str | None = None,
+        token: str | None = None,
+        timeout: float | None = 30.0,
+        execution_mode: str = "auto",
+        name: str = "",
+        version: str = "",
+        verbose_debug: bool = False,
+    ) -> None:
+        if execution_mode not in ("auto", "server", "client"):
+            raise ValueError(f"execution_mode={execution_mode!r}: use 'auto', 'server' or 'client'")
+        self.server_port = default_port() if server_port is None else server_port
+        self.execution_mode = execution_mode
+        self.name = name
+        self.version = version
+        self.verbose_debug = verbose_debug
+        self._url = url
+        self._token = token
+        self._timeout = timeout
+        self._registered_functions: dict[str, Definition] = {}
+        self._server: _core.Server | None = None
+        self._client: Client | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def _serves(self) -> bool:
+        if self.execution_mode != "auto":
+            return self.execution_mode == "server"
+        return os.environ.get("__SHARED_TENSOR_SERVER_MODE__", "").lower() in ("true", "1") or self._server is not None
+
+    def share(
+        self,
+        name: str | None = None,
+        *,
+        cached: bool | float = False,
+        concurrency: int = 0,
+        task: bool = False,
+        timeout: float | None = None,
+        idempotent: bool = False,
+        version: str = "",
+        framework: Any = None,
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Shares a function. Its name, signature, type hints and docstring tell callers how to call it, and arguments
+        are checked against them before the call.
+
+        name: on the wire; default: the function's. cached: equal calls get the same result for an hour, or for this
+        number of seconds. concurrency: how many calls may run at once; 0: as many as there are workers. task: only as a
+        task (submit), for work of minutes. timeout: deadline in seconds of a call without its own. idempotent: running
+        it twice does no harm; callers are told. version: part of the cache key. framework: of the tensors in arguments
+        whose type hint names none: "torch", "numpy", "jax" or "none".
+        """
+
+        def decorate(function: Callable[P, R]) -> Callable[P, R]:
+            definition = Definition(
+                function,
+                name=name,
+                cached=cached,
+                concurrency=concurrency,
+                task=task,
+                timeout=timeout,
+                idempotent=idempotent,
+                version=version,
+                framework=framework,
+            )
+            if definition.name in self._registered_functions:
+                raise ValueError(f"a function is shared as {definition.name} already")
+            if self._server is not None:
+                raise RuntimeError("share functions before the provider serves")
+            self._registered_functions[definition.name] = definition
+            return self._stub(function, definition)
+
+        if callable(name):
+            raise TypeError("write @provider.share() with parentheses")
+        return decorate
+
+    def _stub(self, function: Callable[P, R], definition: Definition) -> Callable[P, R]:
+        import functools
+
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            if self._serves:
+                return function(*args, **kwargs)
+            remote = RemoteFunction(self.client, definition.name, signature)
+            result: R = remote(*args, **kwargs)
+            return result
+
+        return call
+
+    def register(self, name: str, function: Callable[..., Any], **options: Any) -> None:
+        """Shares a function that exists already, a bound method for example."""
+        self.share(name, **options)(function)
+
+    @property
+    def client(self) -> Client:
+        """The client that calls the server, where this process does not serve."""
+        with self._lock:
+            if self._client is None:
+                url = self._url
+                if url is None and not os.environ.get("SHARED_TENSOR_URL"):
+                    url = f"http://127.0.0.1:{self.server_port}"
+                self._client = Client(url, self._token, timeout=self._timeout)
+            return self._client
+
+    # ---- serving
+
+    def start(
+        self,
+        port: int | None = None,
+        host: str = "127.0.0.1",
+        *,
+        unix_socket: str = "",
+        local_socket: str = "auto",
+        token_file: str = "",
+        insecure: bool = False,
+        workers: int = 0,
+        queue: int = 1024,
+        timeout: float = 30.0,
+        cache: bool = True,
+        models: list[str] | None = None,
+    ) -> str:
+        """Starts to serve, on threads of the C++ server, and returns the URL. Does not block.
+
+        port: 0: any free port; None: server_port. host: other addresses than loopback need a token file or `insecure`.
+        workers: threads that run functions; 0: at least 4. queue: calls that may wait for one. timeout: deadline in
+        seconds of calls without their own.
+        """
+        if self._server is not None:
+            raise RuntimeError("the provider serves already")
+        server = _core.Server(
+            list(self._registered_functions.values()),
+            host=host,
+            port=self.server_port if port is None else port,
+            unix_socket=unix_socket,
+            local_socket=local_socket,
+            token_file=token_file,
+            insecure=insecure,
+            workers=workers,
+            queue=queue,
+            timeout=timeout,
+            cache=cache,
+            models=models or [],
+            service_name=self.name,
+            service_version=self.version,
+        )
+        server.start()
+        self._server = server
+        return server.url
+
+    @property
+    def url(self) -> str:
+        if self._server is None:
+            raise RuntimeError("the provider does not serve: call start() or serve()")
+        return self._server.url
+
+    def stop(self, drain_time: float = 10.0) -> bool:
+        """Ends the server: calls in flight may take `drain_time` seconds. Returns False if one took longer."""
+        server, self._server = self._server, None
+        return server is None or server.stop(drain_time)
+
+    def serve(
+        self,
+        port: int | None = None,
+        host: str = "127.0.0.1",
+        *,
+        drain_time: float = 10.0,
+        ready_file: str = "",
+        **options: Any,
+    ) -> bool:
+        """Serves until SIGTERM or SIGINT, then as stop(). Call it on the main thread. `ready_file` gets the URL once
+        the server is ready. Other options: see start()."""
+        url = self.start(port, host, **options)
+        if ready_file:
+            _write_whole(ready_file, url)
+        print(f"shared_tensor: {len(self._registered_functions)} functions at {url}", flush=True)
+        ended = threading.Event()
+        before = {number: signal.signal(number, lambda *_: ended.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            ended.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return self.stop(drain_time)
+
+    def __enter__(self) -> SharedTensorProvider:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,0 +1,76 @@
+"""Servers for the tests: the daemon that the package carries, and providers in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import shared_tensor
+
+HERE = pathlib.Path(__file__).parent
+
+
+class Process:
+    """A server in a process of its own, which has told its URL."""
+
+    def __init__(self, command: list[str], ready: Callable[[], str]) -> None:
+        self.process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.fspath(HERE)})
+        deadline = time.monotonic() + 30
+        while not (url := ready()):
+            assert self.process.poll() is None, f"{command} ended with {self.process.returncode}"
+            assert time.monotonic() < deadline, f"{command} is not ready after 30 s"
+            time.sleep(0.01)
+        self.url = url
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def start_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Process]]:
+    """Starts `python -m shared_tensor.server` with a module of this folder."""
+    started = []
+
+    def start(target: str, *options: str) -> Process:
+        ready = tmp_path_factory.mktemp("provider") / "url"
+        command = [
+            sys.executable,
+            "-m",
+            "shared_tensor.server",
+            target,
+            "--port",
+            "0",
+            "--ready-file",
+            str(ready),
+            *options,
+        ]
+        started.append(Process(command, lambda: ready.read_text() if ready.exists() else ""))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.process.poll() is None:
+            process.kill()
+
+
+@pytest.fixture(scope="session")
+def provider(start_provider: Callable[..., Process]) -> Process:
+    return start_provider("functions:provider")
+
+
+@pytest.fixture
+def client(provider: Process) -> Iterator[shared_tensor.Client]:
+    with shared_tensor.Client(provider.url) as client:
+        yield client

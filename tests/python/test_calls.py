@@ -1,0 +1,335 @@
+"""Calls of Python functions in another process: values, errors, options, tasks, streams, batches."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import pickle
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import shared_tensor
+from shared_tensor import errors
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 0, -(2**63), 2**64 - 1, 1.5, "", "ü\n", [], [1, [2.5, None]], {}, {"a": {"b": [1]}}],
+    ids=repr,
+)
+def test_values_come_back_as_they_went(client: shared_tensor.Client, value: Any) -> None:
+    back = client.echo(value)
+    assert back == value and type(back) is type(value)
+
+
+def test_other_values_cross_as_their_plain_form(client: shared_tensor.Client) -> None:
+    import enum
+    import pathlib
+
+    @dataclasses.dataclass
+    class Point:
+        x: int
+        tags: tuple[str, ...]
+
+    class Number(enum.IntEnum):
+        TWO = 2
+
+    assert client.echo(Point(1, ("a", "b"))) == {"x": 1, "tags": ["a", "b"]}
+    assert client.echo([Number.TWO, pathlib.Path("/tmp"), {3}, b"abc"]) == [2, "/tmp", [3], "YWJj"]
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (object(), TypeError, "cannot be an argument"),
+        ({1: 2}, TypeError, "keys are not all str"),
+        (2**64, OverflowError, ""),
+        ("\ud800", UnicodeEncodeError, "surrogates"),
+    ],
+)
+def test_a_value_that_cannot_cross_is_a_clear_error(
+    client: shared_tensor.Client, value: Any, error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        client.echo(value)
+    assert client.add(1, 2) == 3
+
+
+def test_an_endless_value_is_an_error(client: shared_tensor.Client) -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(RecursionError):
+        client.echo(endless)
+
+
+def test_arguments_by_position_by_name_and_both(client: shared_tensor.Client) -> None:
+    assert client.add(1) == 2
+    assert client.add(1, 2) == client.add(b=2, a=1) == client.add(1, b=2) == client.call("add", 1, b=2) == 3
+    with pytest.raises(TypeError, match="multiple values for argument 'a'"):
+        client.add(1, a=2)
+
+
+@pytest.mark.parametrize(
+    ("call", "parameter", "expected"),
+    [
+        (lambda c: c.add("x"), "a", "number"),
+        (lambda c: c.add(True), "a", "number"),
+        (lambda c: c.add(), "a", "a value"),
+        (lambda c: c.area({"width": 1}), "box.height", "a value"),
+        (lambda c: c.area({"width": 1, "height": 2, "depth": 3}), "box.depth", "no such member"),
+        (lambda c: c.area({"width": 1, "height": 2}, mode="slow"), "mode", "one of 'fast', 'exact'"),
+        (lambda c: c.typed(1.5, "", "", [1, "a"]), "whole", "integer"),
+        (lambda c: c.typed(1, "", "?", [1, "a"]), "raw", "base64 text"),
+        (lambda c: c.typed(1, "", "", [1]), "pair", "array of 2"),
+        (lambda c: c.typed(1, "", "", [1, 2]), r"pair\[1\]", "string"),
+        (lambda c: c.typed(1, "", "", [1, "a"], "x"), "maybe", "integer or null"),
+        (lambda c: c.typed(1, "", "", [1, "a"], None, {"kind": "c"}), "options.kind", "one of 'a', 'b'"),
+        (lambda c: c.scale([1.0]), "x", "tensor"),
+        (lambda c: c.use(1, [1.0]), "model", "a handle of a Model"),
+    ],
+)
+def test_arguments_are_checked_before_the_call(
+    client: shared_tensor.Client, call: Callable[[shared_tensor.Client], Any], parameter: str, expected: str
+) -> None:
+    with pytest.raises(errors.InvalidParams, match=f"parameter {parameter}: expected {expected}") as raised:
+        call(client)
+    assert raised.value.code == -32602
+
+
+def test_arguments_become_what_the_type_hints_say(client: shared_tensor.Client) -> None:
+    assert client.area({"width": 2, "height": 3}, mode="exact") == {
+        "area": 6.0,
+        "mode": "exact",
+        "box": {"width": 2.0, "height": 3.0, "label": ""},
+    }
+    assert client.typed(2.0, "t", b"abc", (1, "a"), options={"rounds": 3}) == [
+        "2",
+        "'t'",
+        "b'abc'",
+        "(1, 'a')",
+        "None",
+        "{'rounds': 3}",
+    ]
+
+
+def test_an_exception_of_the_function_reaches_its_caller(client: shared_tensor.Client) -> None:
+    with pytest.raises(errors.FunctionFailed, match="ValueError: no such file") as raised:
+        client.fail("no such file")
+    error = raised.value
+    assert (error.code, error.type_name, error.data["message"]) == (-32000, "ValueError", "no such file")
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.data) == (type(error), str(error), error.data)
+
+
+def test_an_unknown_function_and_a_server_that_is_not_there(client: shared_tensor.Client) -> None:
+    with pytest.raises(errors.MethodNotFound):
+        client.nothing_of_this_name()
+    with pytest.raises(errors.TransportFailure, match=r"127\.0\.0\.1:1") as raised:
+        shared_tensor.Client("http://127.0.0.1:1", retry=None).add(1)
+    assert not raised.value.may_have_run
+    assert isinstance(raised.value, ConnectionError)
+
+
+def test_a_deadline_ends_the_call_and_the_function_learns_it(client: shared_tensor.Client) -> None:
+    with pytest.raises(TimeoutError) as raised:
+        client.options(timeout=0.2).steps(30)
+    assert isinstance(raised.value, errors.DeadlineExceeded)
+    assert client.has_ended(10)
+
+
+def test_a_coroutine_of_a_call_that_is_over_is_cancelled(client: shared_tensor.Client) -> None:
+    with pytest.raises(TimeoutError):
+        client.options(timeout=0.2).long_nap()
+    assert client.has_ended(10)
+    assert client.nap(0.01) == "slept"
+
+
+def test_callers_learn_signatures_and_texts(client: shared_tensor.Client) -> None:
+    methods = {method["name"]: method for method in client.discover()["methods"]}
+    add = methods["add"]
+    assert add["summary"] == "The sum of two numbers."
+    assert [(p["name"], p["required"], p["schema"].get("default")) for p in add["params"]] == [
+        ("a", True, None),
+        ("b", False, 1.0),
+    ]
+    assert methods["scale"]["params"][0]["schema"]["description"] == "float32, any shape"
+    box = methods["area"]["params"][0]["schema"]
+    assert box["required"] == ["height", "width"] and box["properties"]["label"] == {"type": "string"}
+    assert client.info()["service"]["name"] == "functions"
+
+
+def test_curl_calls_a_python_function(provider: Any) -> None:
+    request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "add", "params": [2, 3]}).encode()
+    sent = urllib.request.Request(f"{provider.url}/jsonrpc", request, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(sent) as answer:
+        assert json.load(answer)["result"] == 5
+
+
+def test_a_stub_has_the_signature_of_a_function(client: shared_tensor.Client) -> None:
+    def add(a: float, b: float = 1.0) -> float: ...
+
+    remote = client.function(add)
+    assert remote(2) == 3 and remote(b=4, a=1) == 5
+    with pytest.raises(TypeError, match="missing a required argument"):
+        remote()
+
+
+def test_options_make_another_client_and_leave_the_first(client: shared_tensor.Client) -> None:
+    receipts = client.options(receipt=True)
+    assert receipts.add(1) == 2 and client.last_receipt is None
+    receipt = receipts.last_receipt
+    assert receipt is not None and receipt.tries == 1 and receipt.retries == 0 and receipt.run is not None
+    with pytest.raises(errors.FunctionFailed):
+        receipts.fail("x")
+    assert receipts.last_receipt is not receipt
+    assert copy.copy(receipts).add(2) == 3
+
+
+def test_a_cached_function_runs_once_for_equal_arguments(client: shared_tensor.Client) -> None:
+    first = client.counted("a")
+    assert client.counted("a") == first
+    assert client.counted("b") == first + 1
+
+
+def test_a_task_reports_its_progress_and_its_result(client: shared_tensor.Client) -> None:
+    task = client.submit("steps", 0.2)
+    seen: list[str] = []
+    task.on_progress(lambda status: seen.append(status.message))
+    assert task.result(timeout=30) == 10
+    assert "step 3" in seen and task.status().state == "completed"
+    assert [status.state for status in client.task(task.id)] == ["completed"]
+
+
+def test_a_task_is_cancelled_and_its_function_learns_it(client: shared_tensor.Client) -> None:
+    task = client.submit("steps", 60)
+    with pytest.raises(TimeoutError, match="goes on in the server"):
+        task.result(timeout=0.1)
+    assert task.cancel().state == "cancelled"
+    with pytest.raises(errors.Cancelled):
+        task.result()
+    assert client.has_ended(10)
+
+
+def test_a_function_for_tasks_is_no_plain_call(client: shared_tensor.Client) -> None:
+    with pytest.raises(errors.RpcError, match=r"task\.submit"):
+        client.train(1)
+    assert client.submit("train", 1).result(30) == 1
+
+
+def test_streams_in_out_and_both(client: shared_tensor.Client) -> None:
+    assert list(client.stream("count", 5)) == [0, 1, 2, 3, 4]
+    assert list(client.stream("ticks", 3)) == [0, 1, 2]
+    sum_of = client.stream("total")
+    with sum_of.writer() as numbers:
+        assert all(numbers.write(number) for number in range(10))
+    assert sum_of.result() == 45
+
+
+def test_a_bad_item_of_a_stream_is_the_callers_mistake(client: shared_tensor.Client) -> None:
+    call = client.stream("total")
+    with call.writer() as numbers:
+        numbers.write("x")
+    with pytest.raises(errors.InvalidParams, match="number"):
+        call.result()
+
+
+def test_a_batch_uses_results_of_its_own_items(client: shared_tensor.Client) -> None:
+    with client.batch() as batch:
+        three = batch.call("add", 1, 2)
+        eight = batch.call("add", three, b=5)
+        failed = batch.call("fail", "x")
+    assert (three.result(), eight.result()) == (3, 8)
+    with pytest.raises(errors.FunctionFailed):
+        failed.result()
+    assert batch.receipt is not None and batch.receipt.tries == 1
+
+
+def test_an_object_stays_in_its_process_and_is_used_by_handle(client: shared_tensor.Client) -> None:
+    import numpy
+
+    model = client.create(7)
+    assert model.type == "functions.Model"
+    assert client.use(model, numpy.arange(3.0)).tolist() == [0, 7, 14]
+    assert client.three.apply(numpy.ones(2)).tolist() == [3, 3]
+    wrong = client.batch()
+    with pytest.raises(errors.InvalidParams):
+        client.use(numpy.arange(3.0), model)
+    assert len(wrong) == 0
+
+
+def test_threads_share_a_client(client: shared_tensor.Client) -> None:
+    results: list[float] = []
+    threads = [threading.Thread(target=lambda n=n: results.append(client.add(n, n))) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [2 * n for n in range(16)]
+
+
+def test_a_client_is_not_pickled(client: shared_tensor.Client) -> None:
+    with pytest.raises(TypeError, match="make a new one"):
+        pickle.dumps(client)
+
+
+def test_a_server_that_dies_in_a_call_is_one_clear_error(start_provider: Any) -> None:
+    process = start_provider("functions:provider")
+    client = shared_tensor.Client(process.url)
+    with pytest.raises(errors.TransportFailure) as raised:
+        client.end_process()
+    assert raised.value.may_have_run
+    with pytest.raises(errors.TransportFailure):
+        client.options(timeout=2).add(1)
+
+
+def test_a_provider_ends_cleanly_on_sigterm(start_provider: Any) -> None:
+    process = start_provider("functions:provider")
+    client = shared_tensor.Client(process.url)
+    slow = threading.Thread(target=client.steps, args=(0.3,))
+    slow.start()
+    while client.options(timeout=5).add(1) != 2:
+        pass
+    assert process.stop() == 0
+    slow.join()
+
+
+def test_the_package_imports_no_framework() -> None:
+    code = (
+        "import sys, shared_tensor; "
+        "print([name for name in ('numpy', 'torch', 'jax', 'asyncio', 'tqdm') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_provider_serves_in_its_own_process_and_stops() -> None:
+    provider = shared_tensor.SharedTensorProvider(execution_mode="server")
+
+    @provider.share()
+    def twice(x: int) -> int:
+        return 2 * x
+
+    url = provider.start(0)
+    with shared_tensor.Client(url) as client:
+        assert client.twice(21) == 42 == twice(21)
+        assert provider.stop()
+        with pytest.raises(errors.RpcError):
+            client.options(timeout=1).twice(1)
+
+
+def test_one_module_is_the_server_and_the_client(provider: Any) -> None:
+    stub = shared_tensor.SharedTensorProvider(url=provider.url)
+
+    @stub.share()
+    def add(a: float, b: float = 1.0) -> float:
+        raise AssertionError("the body runs in the server only")
+
+    assert add(2) == 3 and add(b=2, a=3) == 5
+    with pytest.raises(TypeError):
+        add()
