@@ -179,7 +179,7 @@ TEST_CASE("what breaks or is damaged on the way goes again, and a tensor is publ
         const Behind behind(harm);
         const Client client = behind.client(pushes ? patient() : ClientOptions());
         if (pushes) {
-            const PushOptions options{.connections = 3, .part_bytes = 250'000};
+            const PushOptions options{.connections = 3, .part_bytes = 100'000};  // less than what a connection carries
             const Published published = NamedTensors(client).push("x", x, options);
             CHECK(identical(behind.near.get("x").tensor(), x));
             CHECK(behind.near.get("x").version() == published.version);
