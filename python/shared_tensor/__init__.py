@@ -7,9 +7,11 @@ y = client.scale(x, factor=2)          # x: a tensor of torch, NumPy, JAX or any
 from . import errors
 from ._core import Context, NamedReference, Object, Tensor, ref
 from ._core import version as __version__
-from .client import Batch, Client, Receipt, Retry, Stream, Task, TaskStatus
+from .client import Client
 from .errors import RpcError, SharedTensorError
+from .handles import Batch, Stream, Task
 from .provider import SharedTensorProvider
+from .records import Receipt, Retry, TaskStatus
 
 __all__ = [
     "Batch",

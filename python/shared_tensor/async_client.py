@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
 from . import _convert, _core
-from .client import Client, Framework, Retry, Stream, Task, TaskStatus
+from .client import Client, Framework
+from .handles import Task
+from .records import Retry, TaskStatus
 
 
 class AsyncClient:
@@ -36,7 +37,6 @@ class AsyncClient:
         self._blocking = Client(url, token, timeout, retry, framework=framework, **options)
         self._core = _core.AsyncClient(concurrency, **self._blocking._shared.pool_options)
         self._options = self._blocking._options
-        self._parameters_of: dict[str, list[str]] = {}
 
     async def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Calls a function and returns its result. Raises a child of RpcError."""
@@ -78,7 +78,6 @@ class AsyncClient:
     async def stream(self, method: str, /, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         """Yields the items of the stream that a function writes."""
         call = await asyncio.to_thread(self._blocking.stream, method, *args, **kwargs)
-        weakref.finalize(call, call._core.cancel)
         reader, end = call.reader(), object()
         try:
             while (item := await asyncio.to_thread(next, reader, end)) is not end:
@@ -143,4 +142,4 @@ class AsyncTask:
             yield status  # type: ignore[misc]
 
 
-__all__ = ["AsyncClient", "AsyncTask", "Stream"]
+__all__ = ["AsyncClient", "AsyncTask"]

@@ -6,69 +6,16 @@ import inspect
 import json
 import threading
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from . import _convert, _core
-from .errors import Cancelled, SharedTensorError
+from .handles import Batch, Convert, Stream, Task
+from .records import Receipt, Retry
 
 T = TypeVar("T")
 Framework = str | Callable[[_core.Tensor], Any] | None
-
-
-@dataclass(frozen=True)
-class Retry:
-    """When a client repeats a call that is safe to repeat: nothing was sent, the server rejected it before it ran, or
-    the call is `idempotent`. The delays are random, up to `first_delay`, then twice as long each time."""
-
-    tries: int = 4
-    """How often a call is sent at most; 1: it is never repeated."""
-    first_delay: float = 0.05
-    longest_delay: float = 5.0
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """How a call went. Times are in seconds."""
-
-    request_id: str
-    tries: int
-    """How often the request was sent: 1 if it was not repeated."""
-    transports: list[tuple[str, int, int]]
-    """For each transport of tensors: its name, the number of tensors, and the bytes that the server copied for them."""
-    bytes_copied: int
-    """Bytes that server and client copied for tensors. Bytes that cross a network are not counted."""
-    queue: float | None
-    """How long the call waited for a worker. None if no function ran."""
-    run: float | None
-    """How long the function ran. None if no function ran."""
-    total: float
-
-    @property
-    def retries(self) -> int:
-        return max(0, self.tries - 1)
-
-
-@dataclass(frozen=True)
-class TaskStatus:
-    """A report about a task."""
-
-    id: str
-    method: str
-    state: str
-    """pending, running, completed, failed or cancelled."""
-    fraction: float | None = None
-    """From 0 to 1; None before the function's first report."""
-    message: str = ""
-    created_at: str = ""
-    updated_at: str = ""
-    error: str = ""
-    """JSON text of the error of a failed task."""
-
-    @property
-    def ended(self) -> bool:
-        return self.state in ("completed", "failed", "cancelled")
 
 
 @dataclass(frozen=True)
@@ -116,7 +63,7 @@ class Client:
         url: str | None = None,
         token: str | None = None,
         timeout: float | None = 30.0,
-        retry: Retry | int | None = Retry(),
+        retry: Retry | int | None = Retry(),  # noqa: B008
         *,
         framework: Framework = None,
         connections: int = 8,
@@ -161,7 +108,7 @@ class Client:
         self._core = pool.with_options(**options.of_call())
         self._receipts = threading.local()
 
-    def _convert(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Callable[[_core.Tensor], Any] | None:
+    def _convert(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Convert:
         if self._options.framework is None:
             return _convert.of_arguments(positional, named)
         return _convert.converter(self._options.framework)
@@ -351,182 +298,3 @@ class RemoteFunction:
 
     def __repr__(self) -> str:
         return f"<function {self.__name__} of {self._client.url}>"
-
-
-class Task(Generic[T]):
-    """A call that runs as a task in the server. It goes on when this object is gone."""
-
-    def __init__(self, core: _core.Task, convert: Callable[[_core.Tensor], Any] | None) -> None:
-        self._core = core
-        self._convert = convert
-
-    @property
-    def id(self) -> str:
-        return self._core.id()
-
-    def status(self) -> TaskStatus:
-        return TaskStatus(**self._core.status())
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Blocks until the task has ended or `timeout` seconds are over. Returns whether it has ended."""
-        return self._core.wait_for(31_536_000.0 if timeout is None else timeout)
-
-    def result(self, timeout: float | None = None) -> T:
-        """Blocks until the task has ended. Returns the result or raises the call's error; TimeoutError if `timeout`
-        seconds are over before."""
-        if timeout is not None and not self.wait(timeout):
-            raise TimeoutError(f"task {self.id} has not ended within {timeout:g} s; it goes on in the server")
-        return typing.cast(T, self._core.get(self._convert))
-
-    def cancel(self) -> TaskStatus:
-        """Cancels the task, unless it has ended already."""
-        return TaskStatus(**self._core.cancel())
-
-    def on_progress(self, report: Callable[[TaskStatus], None]) -> None:
-        """Calls `report` for each change of the task, on the thread that waits in wait() or result()."""
-        self._core.on_progress(lambda fields: report(TaskStatus(**fields)))
-
-    def __iter__(self) -> Iterator[TaskStatus]:
-        """Yields each change of the task until it has ended."""
-        while True:
-            status = self.status()
-            yield status
-            if status.ended:
-                return
-            self.wait(0.25)
-
-    def __repr__(self) -> str:
-        return f"<shared_tensor.Task {self.id}>"
-
-
-class Reader:
-    """An iterator of the items that a function writes to a stream."""
-
-    def __init__(self, core: _core.Reader, convert: Callable[[_core.Tensor], Any] | None) -> None:
-        self._core = core
-        self._convert = convert
-
-    def __iter__(self) -> Reader:
-        return self
-
-    def __next__(self) -> Any:
-        item = self._core.next(self._convert)
-        if not item:
-            raise StopIteration
-        return item[0]
-
-
-class Writer:
-    """Takes the items of a stream that a function reads. `with` ends the stream."""
-
-    def __init__(self, core: _core.Writer) -> None:
-        self._core = core
-
-    def write(self, item: Any) -> bool:
-        """Sends an item. Blocks while the window is full. Returns False if the function wants no more items."""
-        return self._core.write(item)
-
-    def end(self) -> None:
-        self._core.end()
-
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None:
-            self.end()
-
-
-class Stream:
-    """A call of a function with streams. Iterate over it to read the only stream that the function writes."""
-
-    def __init__(self, core: _core.StreamCall, convert: Callable[[_core.Tensor], Any] | None) -> None:
-        self._core = core
-        self._convert = convert
-
-    def reader(self, name: str = "") -> Reader:
-        """The reading end of a stream that the function writes; the name may be omitted if there is one."""
-        return Reader(self._core.reader(name), self._convert)
-
-    def writer(self, name: str = "") -> Writer:
-        """The writing end of a stream that the function reads; the name may be omitted if there is one."""
-        return Writer(self._core.writer(name))
-
-    def result(self) -> Any:
-        """Blocks until the function has returned; returns its result or raises its error."""
-        return self._core.result(self._convert)
-
-    def cancel(self) -> None:
-        self._core.cancel()
-
-    def __iter__(self) -> Iterator[Any]:
-        yield from self.reader()
-        self.result()
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.cancel()
-
-
-class BatchItem:
-    """The answer to one call of a batch. It can be an argument of a later call of the same batch."""
-
-    def __init__(self, core: _core.BatchItem, convert: Callable[[_core.Tensor], Any] | None) -> None:
-        self._core = core
-        self._convert = convert
-
-    def result(self) -> Any:
-        """Returns the result, or raises the error of this call."""
-        return self._core.get(self._convert)
-
-
-class Batch:
-    """Calls that are sent as one request: `with client.batch() as batch: total = batch.call("add", 1, 2)`, then
-    `total.result()`. The server may run them at once and in any order."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._core = client._core.batch()
-        self.receipt: Receipt | None = None
-
-    def call(self, method: str, /, *args: Any, **kwargs: Any) -> BatchItem:
-        positional, named = self._client._arguments(method, args, kwargs)
-        plain = tuple(item._core if isinstance(item, BatchItem) else item for item in positional)
-        by_name = {name: item._core if isinstance(item, BatchItem) else item for name, item in named.items()}
-        return BatchItem(self._core.add(method, plain, by_name), self._client._convert(args, kwargs))
-
-    def notify(self, method: str, /, *args: Any, **kwargs: Any) -> None:
-        self._core.notify(method, *self._client._arguments(method, args, kwargs))
-
-    def send(self) -> None:
-        """Sends the batch, and blocks until all answers are there. Raises only if there are no answers."""
-        self.receipt = Receipt(**self._core.send())
-
-    def __len__(self) -> int:
-        return self._core.size()
-
-    def __enter__(self) -> Batch:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None and len(self) > 0:
-            self.send()
-
-
-__all__ = [
-    "Batch",
-    "BatchItem",
-    "Cancelled",
-    "Client",
-    "Reader",
-    "Receipt",
-    "RemoteFunction",
-    "Retry",
-    "SharedTensorError",
-    "Stream",
-    "Task",
-    "TaskStatus",
-    "Writer",
-]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import signal
@@ -58,7 +59,6 @@ class SharedTensorProvider:
         execution_mode: str = "auto",
         name: str = "",
         version: str = "",
-        verbose_debug: bool = False,
     ) -> None:
         if execution_mode not in ("auto", "server", "client"):
             raise ValueError(f"execution_mode={execution_mode!r}: use 'auto', 'server' or 'client'")
@@ -66,7 +66,6 @@ class SharedTensorProvider:
         self.execution_mode = execution_mode
         self.name = name
         self.version = version
-        self.verbose_debug = verbose_debug
         self._url = url
         self._token = token
         self._timeout = timeout
@@ -127,8 +126,6 @@ class SharedTensorProvider:
         return decorate
 
     def _stub(self, function: Callable[P, R], definition: Definition) -> Callable[P, R]:
-        import functools
-
         signature = inspect.signature(function)
 
         @functools.wraps(function)

@@ -6,9 +6,11 @@ import copy
 import dataclasses
 import json
 import pickle
+import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Callable
 from typing import Any
@@ -333,3 +335,28 @@ def test_one_module_is_the_server_and_the_client(provider: Any) -> None:
     assert add(2) == 3 and add(b=2, a=3) == 5
     with pytest.raises(TypeError):
         add()
+
+
+def test_ctrl_c_ends_a_call_and_the_function_learns_it(provider: Any, client: shared_tensor.Client) -> None:
+    code = (
+        "import sys, shared_tensor; client = shared_tensor.Client(sys.argv[1], timeout=None); "
+        "print(client.add(1), flush=True); client.steps(60)"
+    )
+    command = [sys.executable, "-c", code, provider.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "2.0\n"
+        time.sleep(0.5)  # the process waits for the answer of steps()
+        process.send_signal(signal.SIGINT)
+        _, errors_text = process.communicate(timeout=20)
+    assert "KeyboardInterrupt" in errors_text
+    assert client.has_ended(10)
+
+
+def test_a_forked_child_makes_connections_of_its_own(provider: Any) -> None:
+    code = (
+        "import os, sys, shared_tensor; client = shared_tensor.Client(sys.argv[1]); assert client.add(1) == 2\n"
+        "child = os.fork()\n"
+        "if child == 0: os._exit(0 if client.add(2) == 3 else 1)\n"
+        "assert client.add(3) == 4; sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    )
+    subprocess.run([sys.executable, "-c", code, provider.url], check=True, timeout=60)

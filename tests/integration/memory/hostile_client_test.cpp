@@ -177,8 +177,8 @@ TEST_CASE("Requests on the channel that make no sense are answered, and packets 
     CHECK_THAT(answer["error"]["data"]["detail"].get<std::string>(), ContainsSubstring("at most 65536 bytes"));
     CHECK(wordy.receive() == nullptr);
 
-    RawChannel stranger(hostile.port());
-    CHECK(code_of(stranger.ask("segment.get", {{"segment", "good"}})) == -32007);
+    RawChannel other(hostile.port());
+    CHECK(code_of(other.ask("segment.get", {{"segment", "good"}})) == -32007);
     CHECK(hostile.serves());
 }
 

@@ -1,4 +1,4 @@
-// TLS between the daemon and its clients, ours and strangers.
+// TLS between the daemon and its clients, both ours and curl.
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -18,7 +18,7 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-/// curl, a stranger: the status, 0 where there was no answer.
+/// The status that curl gets, 0 where there was no answer.
 int curl(const Words& more) {
     const Words words{"/usr/bin/curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "30"};
     return std::stoi("0" + run_program(joined(words, more)).out);
@@ -94,7 +94,7 @@ TEST_CASE("nodes speak TLS with each other, and with themselves where they liste
         node.client.local_socket = "none";
         return node;
     };
-    const Node a(options()), b(options()), stranger(options("127.0.0.1", 's'));
+    const Node a(options()), b(options()), other(options("127.0.0.1", 's'));
     CHECK_THAT(a.url(), ContainsSubstring("https://"));
     a.publish("x", numbers(1'000'000));
     CHECK(identical(b.pull(a.url(), "x").tensor(), numbers(1'000'000)));
@@ -102,7 +102,7 @@ TEST_CASE("nodes speak TLS with each other, and with themselves where they liste
     const auto message = a.receive(30s);
     REQUIRE(message);
     CHECK(identical(message->tensor(), numbers(3)));
-    CHECK_THROWS_AS(stranger.pull(a.url(), "x"), NotAuthorised);
+    CHECK_THROWS_AS(other.pull(a.url(), "x"), NotAuthorised);
     const Node everywhere(options("0.0.0.0"));
     everywhere.publish("x", numbers(1000));
     const std::string url = "https://localhost:" + std::to_string(everywhere.port());

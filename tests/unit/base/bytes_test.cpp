@@ -72,7 +72,7 @@ namespace {
 
 std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
-TEST_CASE("a digest is XXH3's of 128 bits, big endian; SHA-256 is that of FIPS 180-2", "[util]") {
+TEST_CASE("digests are XXH3 with 128 bits in big endian, and SHA-256 as in FIPS 180-2", "[util]") {
     // As another implementation (the Python package xxhash) has them.
     CHECK(encode_base64(Digest::of({})) == "maoG0wFHmNhgAcMkRo1Jfw==");
     CHECK(encode_base64(Digest::of(bytes("abc"))) == "BrBatnM6YYV4r1+UiS85UA==");

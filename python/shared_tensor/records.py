@@ -1,0 +1,59 @@
+"""What clients are told of calls and tasks, and when they repeat a call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Retry:
+    """When a client repeats a call that is safe to repeat: nothing was sent, the server rejected it before it ran, or
+    the call is `idempotent`. The delays are random, up to `first_delay`, then twice as long each time."""
+
+    tries: int = 4
+    """How often a call is sent at most; 1: it is never repeated."""
+    first_delay: float = 0.05
+    longest_delay: float = 5.0
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """How a call went. Times are in seconds."""
+
+    request_id: str
+    tries: int
+    """How often the request was sent: 1 if it was not repeated."""
+    transports: list[tuple[str, int, int]]
+    """For each transport of tensors: its name, the number of tensors, and the bytes that the server copied for them."""
+    bytes_copied: int
+    """Bytes that server and client copied for tensors. Bytes that cross a network are not counted."""
+    queue: float | None
+    """How long the call waited for a worker. None if no function ran."""
+    run: float | None
+    """How long the function ran. None if no function ran."""
+    total: float
+
+    @property
+    def retries(self) -> int:
+        return max(0, self.tries - 1)
+
+
+@dataclass(frozen=True)
+class TaskStatus:
+    """A report about a task."""
+
+    id: str
+    method: str
+    state: str
+    """pending, running, completed, failed or cancelled."""
+    fraction: float | None = None
+    """From 0 to 1; None before the function's first report."""
+    message: str = ""
+    created_at: str = ""
+    updated_at: str = ""
+    error: str = ""
+    """JSON text of the error of a failed task."""
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("completed", "failed", "cancelled")
