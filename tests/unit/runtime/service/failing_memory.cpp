@@ -23,6 +23,9 @@ void* operator new(std::size_t bytes) {
         handler();
     }
 }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {  // a sanitizer's own would not suit our delete
+    return std::malloc(bytes > 0 ? bytes : 1);
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
