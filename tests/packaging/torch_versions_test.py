@@ -1,6 +1,6 @@
 """One installed daemon beside two versions of libtorch, from Python's packages: plugins and clients that are compiled
-against each, one version in a process, and models of AOTInductor. For scripts/test --full: it installs both versions of
-torch, about 5 GB each, into environments of their own that are kept beside the dependencies."""
+against each, one version in a process, and models of AOTInductor. For scripts/test --full: both are
+those that tests/python/run.py tests the Python package with."""
 
 import argparse
 import json
@@ -13,7 +13,10 @@ import unittest
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 from daemon import Daemon
+from environments import Environment
+from run import FRAMEWORKS, FULL
 
 PLACE = None
 
@@ -45,18 +48,11 @@ def run(*command, **more):
     return done.stdout
 
 
-class Environment:
-    """A Python environment with a torch, made once."""
+class Torch:
+    """A version of torch for Python."""
 
-    def __init__(self, name, requirement):
-        self.folder = PLACE.environments / name
-        self.python = self.folder / "bin" / "python3"
-        if not (self.folder / "complete").exists():
-            print(f"installing {requirement} into {self.folder}", file=sys.stderr, flush=True)
-            shutil.rmtree(self.folder, ignore_errors=True)
-            run(sys.executable, "-m", "venv", self.folder)
-            run(self.python, "-m", "pip", "install", "--quiet", "--no-cache-dir", requirement, "numpy")
-            (self.folder / "complete").touch()
+    def __init__(self, name, requirements):
+        self.python = Environment(PLACE.environments, name, requirements).python
         self.version = run(self.python, "-c", "import torch; print(torch.__version__.split('+')[0])").strip()
         self.torch = pathlib.Path(run(self.python, "-c", "import torch; print(torch.__path__[0])").strip())
 
@@ -76,9 +72,8 @@ class TorchVersions(unittest.TestCase):
         cls.installed = PLACE.work / "installed"
         shutil.rmtree(cls.installed, ignore_errors=True)
         run(PLACE.cmake, "--install", PLACE.build, "--prefix", cls.installed)
-        pins = json.loads((pathlib.Path(__file__).parents[2] / "cmake/dependencies.json").read_text())
-        cls.pinned = Environment("torch-pinned-" + pins["torch"]["version"], "torch==" + pins["torch"]["version"])
-        cls.newest = Environment("torch-newest", "torch")
+        cls.pinned = Torch("python-torch", FRAMEWORKS["python-torch"])
+        cls.newest = Torch("python-torch-newest", FULL["python-torch-newest"])
         cls.builds = {one: cls.build(one) for one in (cls.pinned, cls.newest)}
 
     @classmethod

@@ -1,18 +1,36 @@
-"""Builds the wheel, installs it into an environment of its own, and runs the tests of this folder there.
-
-Arguments after -- go to pytest.
+"""Builds the wheel of the Python package, installs it into environments of their own and runs the tests of this folder
+there: beside NumPy alone, and beside torch and JAX. With --full also beside the oldest torch that installs, beside the
+newest, and for each other Python that is found. Arguments after -- go to pytest.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
+import tempfile
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-TOOLS = ["numpy", "ml_dtypes", "pytest", "ruff", "mypy"]
+sys.path.insert(0, str(REPOSITORY / "tests/support"))
+
+from environments import Environment, install  # noqa: E402
+
+TORCH = json.loads((REPOSITORY / "cmake/dependencies.json").read_text())["torch"]["version"]
+TEST = ["pytest", "ml_dtypes"]
+CHECK = ["ruff", "mypy"]
+FRAMEWORKS = {
+    "python-numpy": ["numpy", *TEST, *CHECK],
+    "python-torch": [f"torch=={TORCH}", "jax", "numpy", *TEST],
+}
+FULL = {
+    "python-torch-oldest": ["torch<2", "numpy<2", *TEST],  # 1.13, which knows no NumPy 2
+    "python-torch-newest": ["torch", "numpy", *TEST],
+}
+OTHER_PYTHONS = ["python3.10", "python3.11", "python3.12", "python3.13", "python3.14"]
 
 
 def run(*command: str | os.PathLike[str], **options: object) -> None:
@@ -20,35 +38,70 @@ def run(*command: str | os.PathLike[str], **options: object) -> None:
     subprocess.run(command, check=True, **options)  # type: ignore[call-overload]
 
 
+def version_of(python: str) -> str:
+    text = "import sys; print('%d.%d' % sys.version_info[:2])"
+    done = subprocess.run([python, "-c", text], capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def other_pythons() -> dict[str, str]:
+    """Version and path of each Python beside this one: on PATH, or kept by pyenv."""
+    paths = [path for name in OTHER_PYTHONS if (path := shutil.which(name))]
+    paths += map(str, sorted(pathlib.Path.home().glob(".pyenv/versions/3.*/bin/python3")))
+    found = {version_of(path): path for path in paths}
+    return {version: path for version, path in found.items() if f"python{version}" in OTHER_PYTHONS}
+
+
+def build(python: str, werror: bool) -> pathlib.Path:
+    """Builds the wheel for this Python; one for Python 3.12 serves all that are newer."""
+    environment = dict(os.environ, CMAKE_ARGS="-DSHARED_TENSOR_WERROR=ON" if werror else "")
+    run(REPOSITORY / "scripts/build_wheel", "--python", python, cwd=REPOSITORY, env=environment)
+    tag = "cp" + version_of(python).replace(".", "")
+    folder = REPOSITORY / "build/python/dist"
+    return [*folder.glob(f"shared_tensor-*-{tag}-*.whl"), *folder.glob("shared_tensor-*-cp312-abi3-*.whl")][0]
+
+
+def test(environment: Environment, wheel: pathlib.Path, check: bool, arguments: list[str]) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        python = environment.layer(pathlib.Path(folder) / "environment")
+        install(python, "--no-deps", wheel)
+        if check:
+            run(python, "-m", "ruff", "check", "python", "tests/python", cwd=REPOSITORY)
+            run(python, "-m", "ruff", "format", "--check", "python", "tests/python", cwd=REPOSITORY)
+            run(python, "-m", "mypy", "--python-executable", python, cwd=REPOSITORY)
+        print("[python] pytest in", environment.folder.name, flush=True)
+        tests = [python, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/python", *arguments]
+        return subprocess.run(tests, cwd=REPOSITORY).returncode == 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--werror", action="store_true", help="build the wheel with warnings as errors")
-    parser.add_argument("--with", dest="more", action="append", default=[], help="one more package to install")
+    parser.add_argument("--full", action="store_true", help="also other versions of torch and of Python")
+    parser.add_argument("--only", help="one environment: " + ", ".join([*FRAMEWORKS, *FULL]))
+    parser.add_argument("--environments", type=pathlib.Path, help="folder; default: beside the dependencies")
     parser.add_argument("pytest", nargs="*", help="arguments for pytest")
     options = parser.parse_args()
+    if options.environments is None:
+        folder = subprocess.check_output([REPOSITORY / "scripts/fetch_deps", "--print-dir"], text=True)
+        options.environments = pathlib.Path(folder.strip()) / "environments"
 
-    environment = dict(os.environ)
-    if options.werror:
-        environment["CMAKE_ARGS"] = "-DSHARED_TENSOR_WERROR=ON"
-    run(REPOSITORY / "scripts/build_wheel", "--python", sys.executable, cwd=REPOSITORY, env=environment)
-
-    tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    folder = REPOSITORY / "build/python" / tag / "tests"
-    if not (folder / "bin/python").exists():
-        run(sys.executable, "-m", "venv", folder)
-    python = folder / "bin/python"
-    pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    run(*pip, "install", *TOOLS, *options.more)
-    wheels = sorted((REPOSITORY / "build/python/dist").glob(f"shared_tensor-*-{tag}-*.whl"))
-    wheels += sorted((REPOSITORY / "build/python/dist").glob("shared_tensor-*-cp312-abi3-*.whl"))
-    run(*pip, "install", "--force-reinstall", "--no-deps", wheels[0])
-
-    run(python, "-m", "ruff", "check", "python", "tests/python", cwd=REPOSITORY)
-    run(python, "-m", "ruff", "format", "--check", "python", "tests/python", cwd=REPOSITORY)
-    run(python, "-m", "mypy", cwd=REPOSITORY)
-    return subprocess.run(
-        [python, "-B", "-m", "pytest", "-q", "tests/python", *options.pytest], cwd=REPOSITORY
-    ).returncode
+    wheel = build(sys.executable, options.werror)
+    wanted = {**FRAMEWORKS, **(FULL if options.full or options.only else {})}
+    failed = []
+    for name, requirements in wanted.items():
+        if options.only in (None, name):
+            environment = Environment(options.environments, name, requirements)
+            if not test(environment, wheel, "ruff" in requirements, options.pytest):
+                failed.append(environment.folder.name)
+    if options.full:
+        for version, python in other_pythons().items():
+            if version != version_of(sys.executable):
+                environment = Environment(options.environments, "python-numpy", FRAMEWORKS["python-numpy"], python)
+                if not test(environment, build(python, options.werror), False, options.pytest):
+                    failed.append(environment.folder.name)
+    print("[python] failed in:" if failed else "[python] all passed", *failed)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

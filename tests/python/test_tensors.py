@@ -110,13 +110,13 @@ def test_a_dtype_that_numpy_lacks_needs_ml_dtypes_or_another_framework(
 
 
 def test_a_large_argument_and_result_cross_through_shared_memory(client: shared_tensor.Client) -> None:
-    receipts = client.options(receipt=True)
+    receipts = client.options(receipt=True, framework="numpy")
     array = numpy.arange(1 << 20, dtype=numpy.float32)
     assert numpy.array_equal(receipts.scale(array, 3.0), array * 3)
     assert receipts.last_receipt is not None
     assert [(name, count) for name, count, _ in receipts.last_receipt.transports] == [("shm", 2)]
 
-    shared = client.empty((1 << 20,), "float32")
+    shared = receipts.empty((1 << 20,), "float32")
     shared[:] = array
     copied = receipts.last_receipt.bytes_copied
     receipts.scale(shared, 3.0)
