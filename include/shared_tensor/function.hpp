@@ -23,6 +23,7 @@ struct CallFailure {
     std::string type, message;             ///< for threw: the C++ type and what()
     bool item = false;                     ///< for invalid_params: an item of a stream, while the function ran
     std::string details{};                 ///< for threw: libtorch's appendix to its message (stacks); for the log
+    std::string traceback{};               ///< for threw: where in the user's code, for the caller (Python)
 };
 
 /// A call with its arguments, which it owns. Run it at most once.

@@ -59,7 +59,7 @@ CallFailure failure_of(nb::python_error& error, bool binding) {
     if (error.matches(PyExc_MemoryError)) failure.kind = CallFailure::Kind::out_of_memory;
     failure.type = text_of(errors.attr("_name_of")(thrown));
     failure.message = text_of(thrown);
-    failure.details = text_of(errors.attr("_traceback_of")(thrown));
+    failure.traceback = text_of(errors.attr("_traceback_of")(thrown));
     return failure;
 }
 

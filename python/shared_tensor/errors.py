@@ -40,7 +40,8 @@ class InvalidParams(RpcError):
 
 
 class FunctionFailed(RpcError):
-    """The function raised an exception (-32000). `data`: its type and message."""
+    """The function raised an exception (-32000). `data`: its type and message. The traceback of a Python function is a
+    note of the exception, so it is printed with it."""
 
     @property
     def type_name(self) -> str:
@@ -133,6 +134,9 @@ def _make(kind: str, code: int, message: str, data: str, text: str, may_have_run
     error = chosen(text, code=code, message=message, data=json.loads(data) if data else None)
     if isinstance(error, (Cancelled, TransportFailure)) and may_have_run is not None:
         error.may_have_run = may_have_run
+    if isinstance(error, FunctionFailed) and isinstance(error.data, dict) and "traceback" in error.data:
+        # An exception without add_note() (Python 3.10) keeps the note all the same, and notebooks show it.
+        error.__notes__ = ["In the server:\n" + error.data["traceback"].rstrip()]
     return error
 
 
@@ -156,11 +160,13 @@ def _name_of(error: BaseException) -> str:
 
 
 def _traceback_of(error: BaseException) -> str:
-    """The traceback of a function's own code, without the frames of this package."""
+    """The traceback of a function's own code, without the frames of this package. Of a long one the end is kept."""
     import traceback
 
     trace = error.__traceback__
     package = __name__.partition(".")[0]
     while trace is not None and trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == package:
         trace = trace.tb_next
-    return "".join(traceback.format_exception(type(error), error, trace))
+    text = "".join(traceback.format_exception(type(error), error, trace)).encode(errors="replace")
+    most = 4000  # bytes; the server cuts texts of 4096
+    return text[-most:].decode(errors="ignore")

@@ -84,6 +84,13 @@ def fail(text: str) -> None:
 
 
 @provider.share()
+def fall(depth: int) -> None:
+    if depth == 0:
+        raise RecursionError("no way out")
+    fall(depth - 1)
+
+
+@provider.share()
 def count(up_to: int) -> Iterator[int]:
     yield from range(up_to)
 

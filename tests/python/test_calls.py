@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 import urllib.request
 from collections.abc import Callable
 from typing import Any
@@ -128,6 +129,13 @@ def test_an_exception_of_the_function_reaches_its_caller(client: shared_tensor.C
     assert (error.code, error.type_name, error.data["message"]) == (-32000, "ValueError", "no such file")
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), again.data) == (type(error), str(error), error.data)
+    shown = "".join(traceback.format_exception(error))
+    if sys.version_info >= (3, 11):  # Python 3.10 keeps notes, but prints none
+        assert "In the server:\nTraceback" in shown and "raise ValueError(text)" in shown
+    assert "shared_tensor/_function.py" not in error.__notes__[0], "of the function's own code alone"
+    with pytest.raises(errors.FunctionFailed) as deep:
+        client.fall(200)
+    assert deep.value.__notes__[0].endswith("RecursionError: no way out") and len(deep.value.__notes__[0]) < 4096
 
 
 def test_an_unknown_function_and_a_server_that_is_not_there(client: shared_tensor.Client) -> None:

@@ -238,6 +238,12 @@ ObjectPointer AnsweredObjects::object(const codec::Json& handle) {
     return known_.back();
 }
 
+void AnsweredObjects::read_all(const codec::Json& result) {
+    codec::for_each_marked(result, [&](codec::Marker marker, const codec::Json& place) {
+        if (marker == codec::Marker::object) object(place.begin().value());
+    });
+}
+
 Incoming::Incoming() = default;
 Incoming::Incoming(Incoming&&) noexcept = default;
 
@@ -328,6 +334,10 @@ void Incoming::read_into(const json_rpc::Json& result, detail::ResultSlot& slot)
     try {
         slot.read(ValueReader(source, codec::JsonSource::node(result)));
     } catch (const InvalidValue& error) {
+        try {
+            objects_->read_all(result);
+        } catch (const InvalidValue&) {  // not a handle: the object ends with its session
+        }
         throw ResultMismatch(error.path, error.expected, error.got);
     }
 }

@@ -35,6 +35,8 @@ public:
     explicit AnsweredObjects(std::weak_ptr<Core> core) : core_(std::move(core)) {}
     std::shared_ptr<const codec::Value> value(const codec::Json& name) override;
     ObjectPointer object(const codec::Json& handle) override;
+    /// Reads all handles in `result`. Those that nobody has read before are released by the destructor.
+    void read_all(const codec::Json& result);
 
 private:
     const std::weak_ptr<Core> core_;

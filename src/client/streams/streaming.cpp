@@ -44,10 +44,7 @@ void abandon_item(const streams::Item& item, Core& core) noexcept {
     try {
         if (const auto leases = leases_in(item); !leases.empty()) core.ports().abandon(leases);
         if (item.value == nullptr || !item.value->is_structured()) return;
-        AnsweredObjects objects(core.weak_from_this());  // its destructor releases what it has adopted
-        codec::for_each_marked(*item.value, [&](codec::Marker marker, const Json& place) {
-            if (marker == codec::Marker::object) objects.object(place.begin().value());
-        });
+        AnsweredObjects(core.weak_from_this()).read_all(*item.value);
     } catch (const std::exception&) {  // no memory, or not a handle: the object ends with its session
     }
 }

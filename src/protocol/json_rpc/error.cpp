@@ -55,8 +55,10 @@ Error invalid_params(std::string_view parameter, std::string_view expected, std:
     return make_error(ErrorCode::invalid_params, {{"parameter", parameter}, {"expected", expected}, {"got", got}});
 }
 
-Error function_failed(std::string_view type, std::string_view message) {
-    return make_error(ErrorCode::function_failed, {{"type", type}, {"message", message}});
+Error function_failed(std::string_view type, std::string_view message, std::string_view traceback) {
+    Json data{{"type", type}, {"message", message}};
+    if (!traceback.empty()) data["traceback"] = traceback;
+    return make_error(ErrorCode::function_failed, std::move(data));
 }
 
 Error busy(std::chrono::milliseconds retry_after, std::string_view detail) {

@@ -50,7 +50,8 @@ Error shutting_down();
 /// A wrong parameter; `parameter` is its name, or its position as text if it has no name.
 Error invalid_params(std::string_view parameter, std::string_view expected, std::string_view got);
 /// The function threw. The text comes from the user's code: it may hold any bytes; printing makes it valid UTF-8.
-Error function_failed(std::string_view type, std::string_view message);
+/// `traceback` is left out if it is empty.
+Error function_failed(std::string_view type, std::string_view message, std::string_view traceback = {});
 /// `detail` says which limit was reached and what to do; left out if empty.
 Error busy(std::chrono::milliseconds retry_after, std::string_view detail = {});
 Error response_too_large(std::size_t limit_bytes,

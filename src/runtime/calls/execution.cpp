@@ -52,7 +52,7 @@ json_rpc::Error to_error(const CallFailure& failure) {
         case CallFailure::Kind::cancelled: return json_rpc::cancelled("the call was cancelled while it ran");
         case CallFailure::Kind::threw: break;
     }
-    return json_rpc::function_failed(failure.type, failure.message);
+    return json_rpc::function_failed(failure.type, failure.message, failure.traceback);
 }
 
 json_rpc::Error memory_failed() {
@@ -68,16 +68,18 @@ Execution::Execution(Setup setup)
 Execution::~Execution() = default;
 
 void Execution::run() noexcept {
-    const bool mine = state_.with([](State& state) {
-        if (state.phase != Phase::waiting) return false;
-        state.phase = Phase::running;
-        return true;
-    });
-    if (!mine) return;
     const SteadyTime begin = real_clock().now();
-    queue_ns_.store(std::chrono::nanoseconds(begin - made_).count(), std::memory_order_relaxed);
     try {
-        for (const auto& observer : state_.get(&State::observers)) {
+        Observers observers;  // those that come later see for themselves that it runs
+        const bool mine = state_.with([&](State& state) {
+            if (state.phase != Phase::waiting) return false;
+            observers = state.observers;
+            state.phase = Phase::running;
+            return true;
+        });
+        if (!mine) return;
+        queue_ns_.store(std::chrono::nanoseconds(begin - made_).count(), std::memory_order_relaxed);
+        for (const auto& observer : observers) {
             if (observer->started) observer->started();
         }
         OutcomePointer outcome = invoke();
