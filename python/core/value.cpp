@@ -157,6 +157,11 @@ PyValue::PyValue(nb::object object)
           Py_DECREF(owned);
       }) {}
 
+TensorRef tensor_of(nb::handle tensor) {
+    if (nb::isinstance<Tensor>(tensor)) return nb::cast<const Tensor&>(tensor).ref;
+    return import_capsule(convert_module().attr("dlpack_of")(tensor));
+}
+
 ConvertTensors::ConvertTensors(nb::handle convert) : before_(convert_tensors) { convert_tensors = convert; }
 ConvertTensors::~ConvertTensors() { convert_tensors = before_; }
 
@@ -237,9 +242,8 @@ void define_values(nb::module_& module) {
                        "A tensor without a framework: a view of memory that it keeps.\n\n"
                        "numpy.from_dlpack, torch.from_dlpack and jax.numpy.from_dlpack take it without a copy.")
         .def_static(
-            "from_dlpack",
-            [](nb::handle value) { return Tensor{import_capsule(convert_module().attr("dlpack_of")(value))}; },
-            nb::arg("tensor"), "Makes a view of another framework's tensor, without a copy.")
+            "from_dlpack", [](nb::handle value) { return Tensor{tensor_of(value)}; }, nb::arg("tensor"),
+            "Makes a view of another framework's tensor, without a copy.")
         .def_prop_ro("shape", [](const Tensor& tensor) { return tuple_of(tensor.ref.shape()); })
         .def_prop_ro(
             "strides", [](const Tensor& tensor) { return tuple_of(tensor.ref.strides()); }, "In elements, not bytes.")

@@ -46,6 +46,9 @@ private:
     nb::handle before_;
 };
 
+/// A view of a tensor of any framework, or of a Tensor. The caller holds the GIL. Throws nb::python_error.
+TensorRef tensor_of(nb::handle tensor);
+
 /// Both: the caller holds the GIL. Throw nb::python_error for an error of Python, and InvalidValue or
 /// std::invalid_argument for a value that cannot cross.
 void write_value(ValueWriter writer, nb::handle value);

@@ -10,14 +10,18 @@ from ._core import version as __version__
 from .client import Client
 from .errors import RpcError, SharedTensorError
 from .handles import Batch, Stream, Task
+from .named_tensors import NamedTensor, NamedTensors, publish
 from .provider import SharedTensorProvider
 from .records import Receipt, Retry, TaskStatus
+from .weights import attach
 
 __all__ = [
     "Batch",
     "Client",
     "Context",
     "NamedReference",
+    "NamedTensor",
+    "NamedTensors",
     "Object",
     "Receipt",
     "Retry",
@@ -29,6 +33,8 @@ __all__ = [
     "TaskStatus",
     "Tensor",
     "__version__",
+    "attach",
     "errors",
+    "publish",
     "ref",
 ]

@@ -1,0 +1,59 @@
+#pragma once
+
+// Calls that block: without the GIL, and a signal can end them.
+
+#include <nanobind/nanobind.h>
+
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <utility>
+
+#include <shared_tensor/client.hpp>
+#include <shared_tensor/client/interruption.hpp>
+
+#include "value.hpp"
+
+namespace shared_tensor::python {
+
+/// The class Client of the module.
+struct PyClient {
+    Client client;
+};
+
+/// Runs `work` without the GIL. Tensors that it reads are passed to `convert`. If a signal arrives while it waits and
+/// the signal's handler in Python raises, `cancel` is called, and the handler's exception is thrown.
+template <class Work>
+auto blocking(nb::handle convert, const std::function<void()>& cancel, Work work) {
+    const ConvertTensors conversion(convert);
+    std::optional<nb::python_error> raised;
+    try {
+        const nb::gil_scoped_release release;
+        const OnInterruption interruption([&] {
+            if (raised || !nb::is_alive()) return;
+            {
+                const nb::gil_scoped_acquire gil;
+                if (PyErr_CheckSignals() == 0) return;
+                raised.emplace();
+            }
+            cancel();
+        });
+        return work();
+    } catch (const Cancelled&) {
+        if (raised) throw *raised;
+        throw;
+    }
+}
+
+/// Runs `work` with a client whose calls a signal can cancel.
+template <class Work>
+auto blocking_call(nb::handle convert, const Client& client, Work work) {
+    std::stop_source stop;
+    CallOptions options = client.options();
+    options.stop = stop.get_token();
+    const Client stoppable = client.with(std::move(options));
+    return blocking(
+        convert, [&] { stop.request_stop(); }, [&] { return work(stoppable); });
+}
+
+}  // namespace shared_tensor::python

@@ -1,0 +1,178 @@
+"""Tensors that a process publishes in a server under a name, and that other processes read without a copy.
+
+publish("weights", model.state_dict())                   # in one process
+weights = NamedTensors().get("weights")                  # in another
+weights["layer.0.weight"], weights.version
+
+A set of tensors is published in one step, under one version. What a process has read stays as it was, also after newer
+versions; its memory is given back with the last tensor. What a reader writes to its tensors is its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from . import _convert, _core
+from .client import Client
+
+
+@dataclass(frozen=True)
+class Published:
+    """The result of a publication."""
+
+    name: str
+    version: int
+    bytes: int
+    """Memory that the server holds for it."""
+
+
+@dataclass(frozen=True)
+class NamedTensorInfo:
+    """What the server has under a name."""
+
+    name: str
+    owner: str
+    version: int
+    bytes: int
+    members: int | None
+    """Number of tensors of a set; None for a single tensor."""
+    dtype: str | None
+    """None for a set."""
+    shape: tuple[int, ...] | None
+    """None for a set."""
+    published_at: str
+
+
+class NamedTensor(Mapping[str, Any]):
+    """One version of a set of tensors, as it was read: a mapping of names to tensors of the client's framework. Of a
+    single tensor, `tensor` is the tensor, and the mapping is empty."""
+
+    def __init__(self, core: _core.NamedTensor, convert: Any) -> None:
+        self._core = core
+        self._convert = convert
+        self._names = core.names()
+        self._read: dict[str, Any] = {}
+
+    @property
+    def name(self) -> str:
+        return self._core.name
+
+    @property
+    def version(self) -> int:
+        return self._core.version
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return self._core.metadata
+
+    @property
+    def tensor(self) -> Any:
+        if self._core.is_set:
+            raise TypeError(
+                f"{self.name} is a set of {len(self)} tensors: take them by their names, like {self._some()}"
+            )
+        return self._made(self._core.tensor())
+
+    def _made(self, tensor: _core.Tensor) -> Any:
+        return tensor if self._convert is None else self._convert(tensor)
+
+    def _some(self) -> str:
+        return repr(self._names[0]) if self._names else "a dict's"
+
+    def __getitem__(self, member: str) -> Any:
+        if member not in self._read:
+            if member not in self._names:
+                raise KeyError(member)
+            self._read[member] = self._made(self._core.member(member))
+        return self._read[member]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a safetensors file. A single tensor becomes a member with its own name."""
+        self._core.save(os.fspath(path))
+
+    def __repr__(self) -> str:
+        what = f"{len(self)} tensors" if self._core.is_set else repr(self._core.tensor())
+        return f"<NamedTensor {self.name} version {self.version}: {what}>"
+
+
+class NamedTensors:
+    """The named tensors of the client's user or token in its server. Any thread may use it.
+
+    On this host tensors cross through shared memory; to other hosts in parallel parts over several connections, and
+    what is lost or damaged is sent again. Each method blocks until it is done, at most the client's `timeout`.
+    """
+
+    def __init__(self, client: Client | None = None) -> None:
+        self._client = client or Client()
+        self._core = _core.NamedTensors(self._client._core)
+        self._remote: bool | None = None
+
+    def _is_remote(self) -> bool:
+        if self._remote is None:
+            self._remote = self._client.transports()["shm"] is not None
+        return self._remote
+
+    def publish(
+        self, name: str, tensors: Any, *, metadata: Mapping[str, str] | None = None, if_version: int | None = None
+    ) -> Published:
+        """Publishes a tensor, or a mapping of names to tensors in one step. The server makes a copy, so the tensors may
+        be changed afterwards.
+
+        metadata: short texts for readers. if_version: publish only if this is the current version (0: the name does not
+        exist); else InvalidParams is raised.
+        """
+        if isinstance(tensors, Mapping):
+            wrong = [key for key, tensor in tensors.items() if not hasattr(tensor, "__dlpack__")]
+            if wrong:
+                raise TypeError(f"{name}: these members are not tensors: {', '.join(map(str, wrong))}")
+            tensors = dict(tensors)
+        made = self._core.publish(name, tensors, dict(metadata or {}), if_version, self._is_remote())
+        return Published(*made)
+
+    def publish_file(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        *,
+        metadata: Mapping[str, str] | None = None,
+        if_version: int | None = None,
+    ) -> Published:
+        """Publishes a safetensors file as a set, with its metadata. The file is read once, into the server's memory."""
+        made = self._core.publish_file(name, os.fspath(path), dict(metadata or {}), if_version, self._is_remote())
+        return Published(*made)
+
+    def get(self, name: str, *, version: int | None = None, members: list[str] | None = None) -> NamedTensor:
+        """Reads `name`, or `set/member` for one tensor of a set. `members`: only these of a set. Raises
+        UnknownOrExpired if the name does not exist, or if `version` is not its current version."""
+        core = self._core.get(name, version, members, self._is_remote())
+        return NamedTensor(core, _convert.converter(self._client._options.framework))
+
+    def watch(self, name: str, after: int = 0, timeout: float = 30.0) -> int | None:
+        """Blocks until the name has another version than `after` (0: until it exists), and returns that version.
+        Returns None after `timeout` seconds. Raises UnknownOrExpired if `after` is not 0 and the name is removed."""
+        return self._core.watch(name, after, timeout)
+
+    def list(self, prefix: str = "") -> list[NamedTensorInfo]:
+        """The names that begin with `prefix`, in alphabetical order."""
+        return [NamedTensorInfo(**fields) for fields in self._core.list(prefix)]
+
+    def remove(self, name: str) -> bool:
+        """Removes a name. Returns False if it does not exist. Tensors that were read before stay valid."""
+        return self._core.remove(name)
+
+    def __repr__(self) -> str:
+        return f"<NamedTensors of {self._client.url}>"
+
+
+def publish(name: str, tensors: Any, *, client: Client | None = None, **options: Any) -> Published:
+    """NamedTensors(client).publish(name, tensors): `client` is None for the server at SHARED_TENSOR_URL."""
+    return NamedTensors(client).publish(name, tensors, **options)

@@ -1,0 +1,167 @@
+"""Models of torch on published weights.
+
+attached = attach(model, "weights")      # the parameters are the published tensors, without a copy
+attached.watch()                         # from now on each new version is swapped in, between two calls of the model
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .client import Client
+from .errors import RpcError, UnknownOrExpired
+from .named_tensors import NamedTensor, NamedTensors
+
+
+def _bind(model: Any, weights: Mapping[str, Any], strict: bool) -> None:
+    """Makes the model's parameters and buffers views of `weights`. Raises before the first one is changed."""
+    own = model.state_dict(keep_vars=True)
+    missing, unexpected = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
+    if strict and (missing or unexpected):
+        raise KeyError(
+            f"the weights do not fit the model: {len(missing)} missing {missing[:3]}, "
+            f"{len(unexpected)} unexpected {unexpected[:3]}; strict=False binds what fits"
+        )
+    common = own.keys() & weights.keys()
+    for name in common:
+        if own[name].shape != weights[name].shape:
+            raise ValueError(
+                f"{name}: the model has the shape {tuple(own[name].shape)}, the weights {tuple(weights[name].shape)}"
+            )
+    if any(own[name].is_meta for name in common):
+        model.load_state_dict({name: weights[name] for name in common}, strict=False, assign=True)
+        return
+    for name in common:
+        own[name].data = weights[name]
+
+
+class _Gate:
+    """Lets any number of calls of a model run, or one swap of its weights."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running = 0
+        self._swaps = 0
+        self._depth = threading.local()  # a model may call itself
+
+    def enter(self, *_: Any) -> None:
+        depth = getattr(self._depth, "value", 0)
+        self._depth.value = depth + 1
+        if depth == 0:
+            with self._changed:
+                self._changed.wait_for(lambda: self._swaps == 0)
+                self._running += 1
+
+    def leave(self, *_: Any) -> None:
+        self._depth.value -= 1
+        if self._depth.value == 0:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    def swap(self, work: Callable[[], None]) -> None:
+        if getattr(self._depth, "value", 0) > 0:
+            raise RuntimeError("weights cannot be swapped inside a call of their model")
+        with self._changed:
+            self._swaps += 1
+            try:
+                self._changed.wait_for(lambda: self._running == 0)
+                work()
+            finally:
+                self._swaps -= 1
+                self._changed.notify_all()
+
+
+class Attached:
+    """A model whose parameters are published tensors. `update()` and `watch()` change them between two calls."""
+
+    def __init__(self, model: Any, name: str, names: NamedTensors, strict: bool) -> None:
+        self._model, self._name, self._names, self._strict = model, name, names, strict
+        self._gate = _Gate()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._weights = names.get(name)
+        _bind(model, self._weights, strict)
+        self._hooks = [
+            model.register_forward_pre_hook(self._gate.enter, prepend=True),
+            model.register_forward_hook(self._gate.leave, always_call=True),
+        ]
+        self.error: Exception | None = None
+        """Why the last new version was not taken; None if the model has the newest that is known."""
+
+    @property
+    def version(self) -> int:
+        """The version that the model has."""
+        return self._weights.version
+
+    @property
+    def weights(self) -> NamedTensor:
+        return self._weights
+
+    def update(self) -> bool:
+        """Takes the newest version. Waits for calls of the model that run. Returns False if there is no newer one."""
+        weights = self._names.get(self._name)
+        if weights.version == self.version:
+            return False
+        dict(weights)  # all tensors are made before calls have to wait
+
+        def swap() -> None:
+            _bind(self._model, weights, self._strict)
+            self._weights = weights
+
+        self._gate.swap(swap)
+        return True
+
+    def watch(self) -> None:
+        """Takes each new version from now on, in a thread of its own, until detach(). A version that does not fit the
+        model is left out: see `error`."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._follow, name="shared_tensor weights", daemon=True)
+            self._thread.start()
+
+    def _follow(self) -> None:
+        seen = self.version
+        while not self._stop.is_set():
+            try:
+                newer = self._names.watch(self._name, seen, timeout=1.0)
+                if newer is None:
+                    continue
+                seen = newer
+                self.update()
+                self.error = None
+            except UnknownOrExpired as error:  # the name was removed: it may come back
+                self.error, seen = error, 0
+                self._stop.wait(0.1)
+            except (RpcError, ValueError, KeyError, RuntimeError) as error:
+                self.error = error
+                self._stop.wait(1.0)
+
+    def detach(self) -> None:
+        """Ends watch(). The model keeps its weights."""
+        self._stop.set()
+        for hook in self._hooks:
+            hook.remove()
+        if self._thread is not None:
+            self._thread.join()
+
+    def __enter__(self) -> Attached:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.detach()
+
+    def __repr__(self) -> str:
+        return f"<Attached {type(self._model).__name__} to {self._name} version {self.version}>"
+
+
+def attach(model: Any, name: str, *, client: Client | None = None, strict: bool = True) -> Attached:
+    """Binds the parameters and buffers of a torch module to the published set `name`, without a copy: all processes of
+    a host that attach it share the memory. A process that changes a parameter gets its own copy of the changed pages.
+
+    strict: the names must be those of model.state_dict(); else only the common ones are bound. A model on the device
+    "meta" (`with torch.device("meta")`) needs no memory before. Needs torch 2.1 or newer. Raises UnknownOrExpired if
+    nothing is published, KeyError or ValueError if the weights do not fit.
+    """
+    return Attached(model, name, NamedTensors((client or Client()).options(framework="torch")), strict)

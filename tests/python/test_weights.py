@@ -1,0 +1,211 @@
+"""Named tensors and the weights of models, between processes."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+import pytest
+
+import shared_tensor
+from shared_tensor import NamedTensors, errors
+from shared_tensor.named_tensors import Published
+
+SET = {"a": numpy.arange(6.0).reshape(2, 3), "b": numpy.zeros((), numpy.int64)}
+
+
+@pytest.fixture
+def names(client: shared_tensor.Client) -> Iterator[NamedTensors]:
+    names = NamedTensors(client.options(framework="numpy"))
+    yield names
+    for left in names.list():
+        names.remove(left.name)
+
+
+def test_a_tensor_is_published_read_and_removed(names: NamedTensors) -> None:
+    made = names.publish("step", numpy.array([1.0, 2.0]), metadata={"by": "me"})
+    assert made == Published("step", made.version, made.bytes) and made.bytes >= 16
+    step = names.get("step")
+    assert step.tensor.tolist() == [1.0, 2.0] and step.metadata == {"by": "me"} and len(step) == 0
+    assert names.remove("step") and not names.remove("step")
+    with pytest.raises(errors.UnknownOrExpired):
+        names.get("step")
+    assert step.tensor.tolist() == [1.0, 2.0], "what was read stays"
+
+
+def test_a_set_is_one_version(names: NamedTensors) -> None:
+    first = names.publish("set", SET)
+    read = names.get("set")
+    assert sorted(read) == ["a", "b"] and read["a"].tolist() == SET["a"].tolist() and read["b"] == 0
+    assert read.version == first.version
+    second = names.publish("set", {"a": numpy.ones(1)}, if_version=first.version)
+    assert second.version > first.version
+    assert sorted(names.get("set")) == ["a"] and read["a"].shape == (2, 3)
+    with pytest.raises(errors.InvalidParams):
+        names.publish("set", SET, if_version=first.version)
+    with pytest.raises(TypeError, match="take them by their names"):
+        read.tensor
+    with pytest.raises(KeyError):
+        read["c"]
+    with pytest.raises(TypeError, match="not tensors: b"):
+        names.publish("set", {"a": SET["a"], "b": "text"})
+
+
+def test_part_of_a_set_and_the_list(names: NamedTensors) -> None:
+    names.publish("set", SET)
+    names.publish("one", SET["a"])
+    assert list(names.get("set", members=["b"])) == ["b"]
+    assert names.get("set/a").tensor.tolist() == SET["a"].tolist()
+    assert [(info.name, info.members, info.shape) for info in names.list()] == [
+        ("one", None, (2, 3)),
+        ("set", 2, None),
+    ]
+    assert [info.name for info in names.list("s")] == ["set"]
+
+
+def test_what_one_reader_writes_no_other_sees(names: NamedTensors) -> None:
+    names.publish("one", numpy.zeros(1 << 16))
+    one, other = names.get("one").tensor, names.get("one").tensor
+    one[:] = 1
+    assert not other.any() and not names.get("one").tensor.any()
+
+
+def test_watch_waits_for_the_next_version(names: NamedTensors) -> None:
+    assert names.watch("later", timeout=0.05) is None
+    seen: list[int | None] = []
+    waiting = threading.Thread(target=lambda: seen.append(names.watch("later", timeout=20)))
+    waiting.start()
+    made = names.publish("later", numpy.ones(1))
+    waiting.join()
+    assert seen == [made.version]
+    assert names.watch("later", made.version, timeout=0.05) is None
+
+
+def test_a_file_is_published_and_saved(names: NamedTensors, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "set.safetensors"
+    names.publish("set", SET, metadata={"format": "pt"})
+    names.get("set").save(file)
+    names.publish_file("again", file)
+    again = names.get("again")
+    assert again["a"].tolist() == SET["a"].tolist() and again.metadata == {"format": "pt"}
+    with pytest.raises(RuntimeError, match=r"missing\.safetensors"):
+        names.publish_file("again", tmp_path / "missing.safetensors")
+
+
+def test_a_client_without_shared_memory_gets_the_same(client: shared_tensor.Client, names: NamedTensors) -> None:
+    far = NamedTensors(shared_tensor.Client(client.url, local_socket="off", framework="numpy"))
+    array = numpy.arange(1 << 20, dtype=numpy.float32)
+    far.publish("far", {"x": array})
+    assert numpy.array_equal(names.get("far")["x"], array)
+    assert numpy.array_equal(far.get("far")["x"], array)
+
+
+# ---- models
+
+
+def make_model() -> Any:
+    torch = pytest.importorskip("torch", reason="torch is not installed in this environment")
+    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 1):
+        pytest.skip("attach() needs torch 2.1")
+    return torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.BatchNorm1d(256)).eval()
+
+
+def fill(model: Any, value: float) -> dict[str, Any]:
+    return {name: tensor.detach().clone().fill_(value) for name, tensor in model.state_dict().items()}
+
+
+READER = """
+import json, sys, torch
+from shared_tensor import Client, attach
+with torch.device("meta"):
+    model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.BatchNorm1d(256)).eval()
+attached = attach(model, "weights", client=Client(sys.argv[1]))
+weight = model[0].weight
+maps = [line for line in open("/proc/self/maps") if "memfd" in line]
+ranges = [tuple(int(end, 16) for end in line.split()[0].split("-")) for line in maps]
+print(json.dumps({
+    "sum": weight.sum().item(),
+    "shared": any(begin <= weight.data_ptr() < end for begin, end in ranges),
+    "grad": weight.requires_grad,
+}))
+"""
+
+
+def test_another_process_attaches_a_model_without_a_copy(client: shared_tensor.Client, names: NamedTensors) -> None:
+    names.publish("weights", fill(make_model(), 0.5))
+    done = subprocess.run([sys.executable, "-c", READER, client.url], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"sum": 256 * 256 / 2, "shared": True, "grad": True}
+
+
+def test_a_model_has_old_or_new_weights_but_never_both(client: shared_tensor.Client, names: NamedTensors) -> None:
+    make_model()
+    torch = sys.modules["torch"]
+
+    class Both(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Parameter(torch.zeros(4))
+            self.last = torch.nn.Parameter(torch.zeros(4))
+
+        def forward(self) -> tuple[float, float]:
+            first = self.first[0].item()
+            threading.Event().wait(0.001)
+            return first, self.last[0].item()
+
+    both = Both()
+    names.publish("weights", fill(both, 1))
+    with shared_tensor.attach(both, "weights", client=client) as attached:
+        attached.watch()
+        seen = set()
+        stop = threading.Event()
+
+        def call() -> None:
+            while not stop.is_set():
+                seen.add(both())
+
+        callers = [threading.Thread(target=call) for _ in range(3)]
+        for caller in callers:
+            caller.start()
+        for value in range(2, 6):
+            version = names.publish("weights", fill(both, value)).version
+            while attached.version < version:
+                assert attached.error is None
+        stop.set()
+        for caller in callers:
+            caller.join()
+    assert all(first == last for first, last in seen) and {value for value, _ in seen} >= {1.0, 2.0}
+    assert both() == (5.0, 5.0)
+
+
+def test_weights_that_do_not_fit_change_nothing(client: shared_tensor.Client, names: NamedTensors) -> None:
+    model = make_model()
+    before = model[0].weight.clone()
+    wanted = fill(model, 1)
+    names.publish("weights", {**wanted, "more": wanted["0.weight"]})
+    with pytest.raises(KeyError, match="1 unexpected"):
+        shared_tensor.attach(model, "weights", client=client)
+    names.publish("weights", {**wanted, "0.weight": wanted["0.bias"]})
+    with pytest.raises(ValueError, match=r"0\.weight: the model has the shape"):
+        shared_tensor.attach(model, "weights", client=client, strict=False)
+    with pytest.raises(errors.UnknownOrExpired):
+        shared_tensor.attach(model, "nothing", client=client)
+    assert bool((model[0].weight == before).all())
+
+    names.publish("weights", wanted)
+    with shared_tensor.attach(model, "weights", client=client) as attached:
+        good = attached.version
+        attached.watch()
+        names.publish("weights", {"0.weight": wanted["0.bias"]})
+        while attached.error is None:
+            pass
+        assert isinstance(attached.error, KeyError) and attached.version == good
+        newest = names.publish("weights", fill(model, 2)).version
+        while attached.version != newest:
+            pass
+        assert bool((model[0].weight == 2).all())
