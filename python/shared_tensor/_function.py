@@ -123,10 +123,10 @@ class Definition:
         self.cache_ms = int((3600.0 if cached is True else float(cached)) * 1000)
 
         self._signature = inspect.signature(function)
-        hints = _hints_of(function)
+        hints = _types.hints_of(function)
         result = hints.get("return", Any)
         self._is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-        self._streams_out = (
+        self.streams_out = (  # read by remote.py
             inspect.isgeneratorfunction(function)
             or inspect.isasyncgenfunction(function)
             or typing.get_origin(result) in _ITERATORS + _ASYNC_ITERATORS
@@ -136,7 +136,7 @@ class Definition:
         self._keywords: str | None = None  # name of **kwargs
         for parameter in self._signature.parameters.values():
             self._add(parameter, hints.get(parameter.name, Any))
-        if self._streams_out:
+        if self.streams_out:
             items = typing.get_args(result)
             item = _types.of(items[0] if items else Any)
             self.parameters.append(Parameter("items", False, "writer", item.schema, None, item))
@@ -145,7 +145,7 @@ class Definition:
         else:
             self._result = _types.of(result)
             self.result_schema = self._result.schema
-        if any(name in ("items",) for name in self._signature.parameters) and self._streams_out:
+        if any(name in ("items",) for name in self._signature.parameters) and self.streams_out:
             raise ValueError(f"{self.name}: the stream of a generator is named 'items': name the parameter otherwise")
         frameworks = {_types.framework_of(hint) for hint in hints.values()} - {None}
         chosen = framework if framework is not None else (frameworks.pop() if len(frameworks) == 1 else None)
@@ -206,7 +206,7 @@ class Definition:
             if parameter.kind is inspect.Parameter.POSITIONAL_ONLY and name in arguments
         ]
         made = self.function(*positional, **arguments)
-        if self._streams_out:
+        if self.streams_out:
             self._send(made, context)
             return None
         if inspect.isawaitable(made):
@@ -252,16 +252,6 @@ def keep(value: Any) -> Any:
 def _where(function: Callable[..., Any]) -> str:
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(function)
-
-
-def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
-    target = function if inspect.isroutine(function) else type(function).__call__
-    try:
-        return typing.get_type_hints(target, include_extras=True)
-    except NameError as error:
-        raise TypeError(
-            f"{getattr(function, '__name__', function)}: a type hint names something unknown: {error}"
-        ) from error
 
 
 def _can_be_json(value: Any) -> bool:

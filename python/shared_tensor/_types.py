@@ -7,6 +7,7 @@ import binascii
 import collections.abc
 import dataclasses
 import enum
+import inspect
 import math
 import sys
 import types
@@ -278,3 +279,14 @@ def of(hint: Any) -> Type:
             return _enum(hint)
         return _kept(f"{hint.__module__}.{hint.__qualname__}", hint)
     return _PLAIN[Any]
+
+
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The type hints of a function. Raises TypeError for a hint that names something unknown."""
+    target = function if inspect.isroutine(function) else type(function).__call__
+    try:
+        return typing.get_type_hints(target, include_extras=True)
+    except NameError as error:
+        raise TypeError(
+            f"{getattr(function, '__name__', function)}: a type hint names something unknown: {error}"
+        ) from error

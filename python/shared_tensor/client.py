@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import threading
 import typing
@@ -11,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from . import _convert, _core
+from .errors import RpcError
 from .handles import Batch, Convert, Stream, Task
 from .records import Receipt, Retry
+from .remote import RemoteFunction, Stub
 
 T = TypeVar("T")
 Framework = str | Callable[[_core.Tensor], Any] | None
@@ -141,8 +142,9 @@ class Client:
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Calls a function and returns its result. Raises a child of RpcError."""
-        positional, named = self._arguments(method, args, kwargs)
-        convert = self._convert(args, kwargs)
+        return self._call(method, *self._arguments(method, args, kwargs), self._convert(args, kwargs))
+
+    def _call(self, method: str, positional: tuple[Any, ...], named: dict[str, Any], convert: Convert) -> Any:
         if not self._options.receipt:
             return self._core.call(method, positional, named, convert)
         return self._core.call_with_receipt(method, positional, named, convert, self._keep_receipt)
@@ -182,11 +184,15 @@ class Client:
             raise AttributeError(name)
         return RemoteFunction(self, name)
 
-    def function(self, signature: Callable[..., T], name: str | None = None) -> Callable[..., T]:
-        """Returns a function of the server with the signature of `signature`, whose body is not run."""
-        return typing.cast(
-            Callable[..., T], RemoteFunction(self, name or signature.__name__, inspect.signature(signature))
-        )
+    def function(self, like: Callable[..., T], name: str | None = None) -> Callable[..., T]:
+        """Returns a function of the server with the signature and the type hints of `like`, whose body is not run.
+        Arguments that do not fit the signature are a TypeError before anything is sent. The result has the type that
+        the hint says: a dataclass, an enum, bytes, a tensor; ResultMismatch is raised if it does not fit."""
+        return typing.cast(Callable[..., T], RemoteFunction(self, name or like.__name__, like))
+
+    def stub(self, protocol: type[T]) -> T:
+        """Returns an object with the functions of a Protocol (or any class): as function() for each of them."""
+        return typing.cast(T, Stub(self, protocol))
 
     # ---- clients with other options
 
@@ -271,30 +277,17 @@ class Client:
     def __repr__(self) -> str:
         return f"<shared_tensor.Client {self.url}>"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the functions of the server. Waits at most 2 s for them."""
+        from ._show import signature, table
+
+        title = f"shared_tensor.Client {self.url}"
+        try:
+            methods = self.options(timeout=2).discover()["methods"]
+        except RpcError as error:
+            return table(title, [("not reachable", error)])
+        rows = ((signature(method), method.get("summary") or method.get("description", "")) for method in methods)
+        return table(title, rows)
+
     def __reduce__(self) -> Any:
         raise TypeError("a Client cannot be pickled: make a new one with the same url in the other process")
-
-
-class RemoteFunction:
-    """A function of a server. `client.scale(x, factor=2)` calls it."""
-
-    def __init__(self, client: Client, name: str, signature: inspect.Signature | None = None) -> None:
-        self._client = client
-        self.__name__ = name
-        if signature is not None:
-            self.__signature__ = signature
-        self._signature = signature
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._signature is None:
-            return self._client.call(self.__name__, *args, **kwargs)
-        bound = self._signature.bind(*args, **kwargs)
-        return self._client.call(self.__name__, **bound.arguments)
-
-    def __getattr__(self, name: str) -> RemoteFunction:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return RemoteFunction(self._client, f"{self.__name__}.{name}")  # model.forward
-
-    def __repr__(self) -> str:
-        return f"<function {self.__name__} of {self._client.url}>"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
@@ -35,12 +37,27 @@ class Task(Generic[T]):
         """Blocks until the task has ended or `timeout` seconds are over. Returns whether it has ended."""
         return self._core.wait_for(31_536_000.0 if timeout is None else timeout)
 
-    def result(self, timeout: float | None = None) -> T:
+    def result(self, timeout: float | None = None, *, progress: bool = False) -> T:
         """Blocks until the task has ended. Returns the result or raises the call's error; TimeoutError if `timeout`
-        seconds are over before."""
+        seconds are over before. `progress`: shows a progress bar, where tqdm is installed."""
+        if progress:
+            self._show(timeout)
         if timeout is not None and not self.wait(timeout):
             raise TimeoutError(f"task {self.id} has not ended within {timeout:g} s; it goes on in the server")
         return typing.cast(T, self._core.get(self._convert))
+
+    def _show(self, timeout: float | None) -> None:
+        from ._show import ProgressBar
+
+        bar = ProgressBar(self.status().method)
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        try:
+            for status in self:
+                bar.show(status)
+                if time.monotonic() > end:
+                    return
+        finally:
+            bar.close()
 
     def cancel(self) -> TaskStatus:
         """Cancels the task, unless it has ended already."""
@@ -61,6 +78,11 @@ class Task(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<shared_tensor.Task {self.id}>"
+
+    def _repr_html_(self) -> str:
+        from ._show import table
+
+        return table(f"Task {self.id}", vars(self.status()).items())
 
 
 class Reader:

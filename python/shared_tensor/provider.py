@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import signal
 import threading
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from . import _core
 from ._function import Definition
-from .client import Client, RemoteFunction
+from .client import Client
+from .remote import function_of
+
+if TYPE_CHECKING:
+    from .async_client import AsyncClient
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,6 +75,7 @@ class SharedTensorProvider:
         self._registered_functions: dict[str, Definition] = {}
         self._server: _core.Server | None = None
         self._client: Client | None = None
+        self._async_client: AsyncClient | None = None
         self._lock = threading.Lock()
 
     @property
@@ -126,14 +130,11 @@ class SharedTensorProvider:
         return decorate
 
     def _stub(self, function: Callable[P, R], definition: Definition) -> Callable[P, R]:
-        signature = inspect.signature(function)
+        remote = function_of(function, definition, lambda: self.client, lambda: self.async_client)
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            if self._serves:
-                return function(*args, **kwargs)
-            remote = RemoteFunction(self.client, definition.name, signature)
-            result: R = remote(*args, **kwargs)
+            result: R = (function if self._serves else remote)(*args, **kwargs)
             return result
 
         return call
@@ -142,16 +143,28 @@ class SharedTensorProvider:
         """Shares a function that exists already, a bound method for example."""
         self.share(name, **options)(function)
 
+    def _target(self) -> str | None:
+        if self._url is None and not os.environ.get("SHARED_TENSOR_URL"):
+            return f"http://127.0.0.1:{self.server_port}"
+        return self._url
+
     @property
     def client(self) -> Client:
         """The client that calls the server, where this process does not serve."""
         with self._lock:
             if self._client is None:
-                url = self._url
-                if url is None and not os.environ.get("SHARED_TENSOR_URL"):
-                    url = f"http://127.0.0.1:{self.server_port}"
-                self._client = Client(url, self._token, timeout=self._timeout)
+                self._client = Client(self._target(), self._token, timeout=self._timeout)
             return self._client
+
+    @property
+    def async_client(self) -> AsyncClient:
+        """The client of `async def` functions, where this process does not serve."""
+        from .async_client import AsyncClient
+
+        with self._lock:
+            if self._async_client is None:
+                self._async_client = AsyncClient(self._target(), self._token, timeout=self._timeout)
+            return self._async_client
 
     # ---- serving
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,11 @@ class Receipt:
     @property
     def retries(self) -> int:
         return max(0, self.tries - 1)
+
+    def _repr_html_(self) -> str:
+        from ._show import table
+
+        return table("Receipt", ((field.name, getattr(self, field.name)) for field in fields(self)))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import dataclasses
 import json
@@ -12,10 +13,13 @@ import sys
 import threading
 import time
 import traceback
+import types
 import urllib.request
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Protocol
 
+import functions
+import numpy
 import pytest
 
 import shared_tensor
@@ -191,6 +195,62 @@ def test_a_stub_has_the_signature_of_a_function(client: shared_tensor.Client) ->
         remote()
 
 
+def test_notebooks_see_what_there_is(client: shared_tensor.Client) -> None:
+    shown = client._repr_html_()
+    assert client.url in shown and "add(a: number, b: number = 1.0) -&gt; number" in shown
+    receipts = client.options(receipt=True)
+    receipts.add(1)
+    assert receipts.last_receipt is not None and "bytes_copied" in receipts.last_receipt._repr_html_()
+    task = client.submit("echo", "<b>")
+    task.result()
+    assert "completed" in task._repr_html_() and "echo" in task._repr_html_()
+    nobody = shared_tensor.Client("http://127.0.0.1:1", retry=None)
+    assert "Connection refused" in nobody._repr_html_()
+
+
+def test_a_progress_bar_shows_a_task(client: shared_tensor.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[float, str]] = []
+
+    class Bar:
+        def __init__(self, desc: str, total: float, bar_format: str) -> None:
+            assert desc == "steps" and total == 1
+
+        def update(self, by: float) -> None:
+            seen.append((by, ""))
+
+        def set_postfix_str(self, text: str) -> None:
+            seen.append((0, text))
+
+        def close(self) -> None:
+            seen.append((0, "closed"))
+
+    monkeypatch.setitem(sys.modules, "tqdm.auto", types.SimpleNamespace(tqdm=Bar))
+    assert client.submit("steps", 0.5).result(progress=True) == 10
+    assert sum(by for by, _ in seen) == pytest.approx(1) and seen[-1][1] == "closed"
+    assert any(text.startswith("step ") for _, text in seen)
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    assert client.submit("steps", 0.01).result(progress=True) == 10, "without tqdm there is no bar"
+
+
+class Functions(Protocol):
+    def send_back(self, x: bytes) -> bytes: ...
+    def echo(self, value: dict[str, Any]) -> functions.Box: ...
+    def scale(self, x: Any, factor: float = 2.0) -> numpy.ndarray: ...
+    def add(self, a: float, b: float = 1.0) -> functions.Mode: ...
+    def count(self, up_to: int) -> Any: ...
+
+
+def test_a_stub_of_a_protocol_makes_the_types_of_its_hints(client: shared_tensor.Client) -> None:
+    stub = client.options(receipt=True).stub(Functions)
+    assert stub.send_back(b"\x00\xff") == b"\x00\xff"
+    assert stub.echo({"width": 1, "height": 2}) == functions.Box(1.0, 2.0)
+    assert isinstance(stub.scale(numpy.ones(2)), numpy.ndarray)
+    with pytest.raises(errors.ResultMismatch, match="the result: expected one of 'fast', 'exact', got 3"):
+        stub.add(2)
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        stub.add(2, c=2)  # type: ignore[call-arg]
+
+
 def test_options_make_another_client_and_leave_the_first(client: shared_tensor.Client) -> None:
     receipts = client.options(receipt=True)
     assert receipts.add(1) == 2 and client.last_receipt is None
@@ -262,7 +322,6 @@ def test_a_batch_uses_results_of_its_own_items(client: shared_tensor.Client) -> 
 
 
 def test_an_object_stays_in_its_process_and_is_used_by_handle(client: shared_tensor.Client) -> None:
-    import numpy
 
     model = client.create(7)
     assert model.type == "functions.Model"
@@ -343,9 +402,55 @@ def test_one_module_is_the_server_and_the_client(provider: Any) -> None:
     def add(a: float, b: float = 1.0) -> float:
         raise AssertionError("the body runs in the server only")
 
+    @stub.share()
+    def area(box: functions.Box, mode: functions.Mode = functions.Mode.FAST) -> dict[str, Any]:
+        raise AssertionError("the body runs in the server only")
+
+    @stub.share(name="echo")
+    def same(value: functions.Box) -> functions.Box:
+        raise AssertionError("the body runs in the server only")
+
     assert add(2) == 3 and add(b=2, a=3) == 5
+    assert area(functions.Box(2, 3))["area"] == 6 and same(functions.Box(2, 3)) == functions.Box(2, 3)
     with pytest.raises(TypeError):
         add()
+
+
+def test_stubs_are_of_the_kind_of_their_function(provider: Any) -> None:
+    stub = shared_tensor.SharedTensorProvider(url=provider.url)
+
+    @stub.share()
+    def count(up_to: int) -> Iterator[int]:
+        yield -1
+
+    @stub.share()
+    def total(numbers: Iterator[float]) -> float:
+        return -1
+
+    @stub.share()
+    def doubled(arrays: Iterator[numpy.ndarray]) -> Iterator[numpy.ndarray]:
+        yield -1
+
+    @stub.share()
+    async def nap(seconds: float) -> str:
+        return "the body runs in the server only"
+
+    @stub.share()
+    async def ticks(up_to: int) -> AsyncIterator[int]:
+        yield -1
+
+    assert list(count(3)) == [0, 1, 2]
+    assert next(count(1 << 40)) == 0, "a stream that is read in part"
+    assert total(float(n) for n in range(1000)) == 499500
+    assert [int(array[0]) for array in doubled(numpy.full(1, n) for n in range(500))] == list(range(0, 1000, 2))
+    with pytest.raises(ZeroDivisionError):
+        total(1 / n for n in (1, 0))
+
+    async def later() -> None:
+        assert await nap(0.01) == "slept"
+        assert [tick async for tick in ticks(3)] == [0, 1, 2]
+
+    asyncio.run(later())
 
 
 def test_ctrl_c_ends_a_call_and_the_function_learns_it(provider: Any, client: shared_tensor.Client) -> None:
