@@ -192,5 +192,18 @@ def train(rounds: int) -> int:
 
 
 @provider.share()
+def tokens(count: int) -> Iterator[str]:
+    yield from ["one", "two", "three", "four", "five"][:count]
+
+
+@provider.share()
+def running_sum(numbers: Iterator[float]) -> Iterator[float]:
+    result = 0.0
+    for number in numbers:
+        result += number
+        yield result
+
+
+@provider.share()
 def end_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
