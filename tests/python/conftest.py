@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import signal
 import subprocess
@@ -20,8 +19,8 @@ HERE = pathlib.Path(__file__).parent
 class Process:
     """A server in a process of its own, which has told its URL."""
 
-    def __init__(self, command: list[str], ready: Callable[[], str]) -> None:
-        self.process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.fspath(HERE)})
+    def __init__(self, command: list[str], ready: Callable[[], str], folder: pathlib.Path) -> None:
+        self.process = subprocess.Popen(command, cwd=folder)
         deadline = time.monotonic() + 30
         while not (url := ready()):
             assert self.process.poll() is None, f"{command} ended with {self.process.returncode}"
@@ -40,10 +39,10 @@ class Process:
 
 @pytest.fixture(scope="session")
 def start_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Process]]:
-    """Starts `python -m shared_tensor.server` with a module of this folder."""
+    """Starts `python -m shared_tensor.server` in a folder (this one) with a module of it."""
     started = []
 
-    def start(target: str, *options: str) -> Process:
+    def start(target: str, *options: str, folder: pathlib.Path = HERE) -> Process:
         ready = tmp_path_factory.mktemp("provider") / "url"
         command = [
             sys.executable,
@@ -56,7 +55,7 @@ def start_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
             str(ready),
             *options,
         ]
-        started.append(Process(command, lambda: ready.read_text() if ready.exists() else ""))
+        started.append(Process(command, lambda: ready.read_text() if ready.exists() else "", folder))
         return started[-1]
 
     yield start

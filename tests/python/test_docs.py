@@ -1,17 +1,21 @@
-"""The examples of docs/python.md, run in their order against a server with the functions that they call."""
+"""The examples of README.md, and those of docs/python.md in their order, against a server with their functions."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import pathlib
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 import shared_tensor
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs/python.md"
+REPOSITORY = pathlib.Path(__file__).parents[2]
+PAGE = REPOSITORY / "docs/python.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
@@ -35,6 +39,19 @@ def test_each_example_runs(provider: Any, monkeypatch: pytest.MonkeyPatch, tmp_p
         exec(compile(example.replace("http://127.0.0.1:2537", provider.url), str(PAGE), "exec"), names)
         if asyncio.iscoroutinefunction(names.get("main")):
             asyncio.run(names.pop("main")())
+
+
+def test_the_readmes_functions_serve_the_readmes_client(start_provider: Any) -> None:
+    page = (REPOSITORY / "README.md").read_text()
+    files = re.findall(r"<!-- file: (\S+\.py) -->\n```python\n(.*?)```", page, re.DOTALL)
+    assert [name for name, _ in files] == ["examples/readme/functions.py", "examples/readme/client.py"]
+    for name, text in files:
+        assert text == (REPOSITORY / name).read_text()
+    pytest.importorskip("torch", reason="torch is not installed in this environment")
+    server = start_provider("functions:provider", folder=REPOSITORY / "examples/readme")
+    client = [sys.executable, REPOSITORY / "examples/readme/client.py"]
+    shown = subprocess.run(client, env={**os.environ, "SHARED_TENSOR_URL": server.url}, capture_output=True, text=True)
+    assert shown.stdout == "tensor([[1., 1., 1.],\n        [1., 1., 1.]])\n", shown.stderr
 
 
 def save_base(url: str, folder: pathlib.Path) -> None:
