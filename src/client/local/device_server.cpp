@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -15,7 +16,16 @@ namespace shared_tensor::client {
 
 namespace {
 
-constexpr std::chrono::milliseconds kEndTakes{1'000};
+constexpr std::chrono::milliseconds kLooksAgain{10}, kLooksAtLeastEach{5'000};
+
+/// Frees what the server's process had open when that process has ended: mostly a moment after the end of its channel.
+void free_after(std::shared_ptr<const UniqueFd> process, std::chrono::milliseconds delay) {
+    pollfd end{process->get(), POLLIN, 0};
+    if (::poll(&end, 1, 0) > 0) return tensor::Devices::of_process().deferred_frees().sweep();
+    background_executor().post_after(delay, [process = std::move(process), delay]() mutable {
+        free_after(std::move(process), std::min(delay * 2, kLooksAtLeastEach));
+    });
+}
 
 }  // namespace
 
@@ -126,10 +136,7 @@ void DeviceServer::ended() {
     if (lent->empty()) return;
     background_executor().post([lent = std::move(lent), process = std::move(process)]() mutable {
         lent.reset();
-        // The channel usually ends because the server's process ends. A moment later memory that it had open is free.
-        pollfd end{process != nullptr ? process->get() : -1, POLLIN, 0};
-        if (::poll(&end, 1, static_cast<int>(kEndTakes.count())) > 0)
-            tensor::Devices::of_process().deferred_frees().sweep();
+        if (process != nullptr) free_after(std::move(process), kLooksAgain);
     });
 }
 
