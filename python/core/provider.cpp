@@ -63,6 +63,23 @@ CallFailure failure_of(nb::python_error& error, bool binding) {
     return failure;
 }
 
+/// Keeps the state that Python has of a thread of the server until the thread ends. Without this, each call would make
+/// a new one, each time that it takes the GIL.
+void keep_thread_state() {
+    struct Kept {
+        Kept() : state(PyGILState_Ensure()), thread(PyEval_SaveThread()) {}
+        ~Kept() {
+            if (!nb::is_alive()) return;
+            PyEval_RestoreThread(thread);
+            PyGILState_Release(state);
+        }
+        PyGILState_STATE state;
+        PyThreadState* thread;
+    };
+    if (PyGILState_GetThisThreadState() != nullptr) return;  // kept already, or a thread of Python's own
+    thread_local const Kept kept;
+}
+
 /// Runs `work` with the GIL; an exception becomes the failure.
 template <class Work>
 std::optional<CallFailure> guarded(bool binding, Work work) noexcept {
@@ -72,6 +89,7 @@ std::optional<CallFailure> guarded(bool binding, Work work) noexcept {
             failure.kind = CallFailure::Kind::cancelled;
             return failure;
         }
+        keep_thread_state();
         const nb::gil_scoped_acquire gil;
         try {
             work();
