@@ -9,7 +9,7 @@
 #include "protocol/codec/frame.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 #include "server/auth/access.hpp"
-#include "server/files/upload_endpoint.hpp"
+#include "server/files/files.hpp"
 #include "server/methods/rejected.hpp"
 #include "server/rpc/content_coding.hpp"
 #include "server/rpc/reply.hpp"
@@ -21,7 +21,7 @@ namespace {
 constexpr std::string_view kRpcPath = "/jsonrpc";
 constexpr std::array<std::string_view, 3> kGetPaths = {"/healthz", "/readyz", "/openrpc.json"};
 
-bool is_tensor_path(std::string_view path) { return path.starts_with(TensorEndpoint::kPrefix); }
+bool is_tensor_path(std::string_view path) { return path.starts_with(kTensorPrefix); }
 
 bool is_get_path(std::string_view path) {
     return std::find(kGetPaths.begin(), kGetPaths.end(), path) != kGetPaths.end();
@@ -45,13 +45,6 @@ net::Response access_rejected(const Rejection& rejected) {
     if (rejected.status == 503) return busy_response(rejected.reason);
     net::Response response = error_response(rejected.status, json_rpc::not_authorised(rejected.reason));
     if (rejected.status == 401) response.headers.add("WWW-Authenticate", "Bearer");
-    return response;
-}
-
-/// RFC 6585, section 4.
-net::Response too_many(std::chrono::milliseconds wait) {
-    net::Response response = error_response(429, too_many_requests(wait));
-    response.headers.add("Retry-After", std::to_string((wait.count() + 999) / 1000));
     return response;
 }
 
@@ -88,12 +81,6 @@ struct Router::Admission final : net::Admission {
 
 namespace {
 
-/// Returns "Application/JSON" for "Application/JSON; charset=utf-8".
-std::string_view media_type_in(const net::Headers& headers) {
-    const std::string_view value = headers.find("Content-Type").value_or("");
-    return net::trim(value.substr(0, value.find(';')));
-}
-
 bool is_json(std::string_view media_type) {
     constexpr std::array<std::string_view, 3> kJson = {"application/json", "application/json-rpc",
                                                        "application/jsonrequest"};
@@ -103,14 +90,15 @@ bool is_json(std::string_view media_type) {
 
 }  // namespace
 
-std::variant<net::BodyPlan, net::Response> Router::admit(const net::RequestHead& head) {
+net::Handler::Verdict Router::admit(const net::RequestHead& head, bool is_handshake) {
     if (auto preflight = answer_preflight(head, all_.access)) return std::move(*preflight);
-    auto verdict = plan(head);
-    if (auto* rejection = std::get_if<net::Response>(&verdict)) let_page_read(head, all_.access, *rejection);
+    Verdict verdict = plan(head, is_handshake);
+    if (auto* rejection = std::get_if<net::Response>(&verdict)) let_page_read(head, all_.access, rejection->headers);
+    if (auto* plan = std::get_if<net::BodyPlan>(&verdict)) let_page_read(head, all_.access, plan->response_headers);
     return verdict;
 }
 
-std::variant<net::BodyPlan, net::Response> Router::plan(const net::RequestHead& head) {
+net::Handler::Verdict Router::plan(const net::RequestHead& head, bool is_handshake) {
     using Path = Admission::Path;
     auto checked = all_.access.check(head);
     if (const auto* rejected = std::get_if<Rejection>(&checked)) return access_rejected(*rejected);
@@ -120,6 +108,9 @@ std::variant<net::BodyPlan, net::Response> Router::plan(const net::RequestHead& 
                                                            : Path::other;
     const auto admission = std::make_shared<Admission>(path, std::move(std::get<Principal>(checked)));
     const Principal& who = admission->who;
+    if (path == Path::socket && is_handshake) {
+        if (auto plan = sockets_.plan(head, who)) return std::move(*plan);
+    }
     if (auto rejection = reject(head, *admission)) return std::move(*rejection);
     net::BodyPlan plan{0, false};
     plan.admission = admission;
@@ -129,12 +120,12 @@ std::variant<net::BodyPlan, net::Response> Router::plan(const net::RequestHead& 
     if (path == Path::tensor) {
         plan.takes_long = true;
         if (head.method != "PUT") return plan;
-        if (auto rejection = uploads_.reject_head(head, who)) return std::move(*rejection);
+        if (auto rejection = reject_put(all_, head, who)) return std::move(*rejection);
         plan.max_bytes = all_.options.http.max_body_bytes;
         plan.binary = true;
         return plan;
     }
-    const std::string_view type = media_type_in(head.headers);
+    const std::string_view type = without_parameters(head.headers.find("Content-Type").value_or(""));
     admission->is_frame = plan.binary = net::same_token(type, codec::kFrameContentType);
     plan.max_bytes = plan.binary ? all_.options.http.max_body_bytes : all_.options.requests.json.max_bytes;
     if (plan.binary || is_json(type)) return plan;
@@ -149,7 +140,8 @@ std::optional<net::Response> Router::reject(const net::RequestHead& head, const 
             return error_response(403, json_rpc::not_authorised(reason_against(method)));
     }
     if (!is_about_health(head)) {
-        if (const auto wait = who.use != nullptr ? who.use->requests.take() : std::nullopt) return too_many(*wait);
+        if (const auto wait = who.use != nullptr ? who.use->requests.take() : std::nullopt)
+            return error_response(429, too_many_requests(*wait));  // RFC 6585, section 4
     }
     switch (admission.path) {
         case Admission::Path::rpc: return head.method == "POST" ? std::nullopt : std::optional(wrong_method("POST"));
@@ -167,45 +159,7 @@ std::optional<net::Response> Router::reject(const net::RequestHead& head, const 
     return std::nullopt;
 }
 
-std::optional<net::WebSocketPlan> Router::upgrade(const net::RequestHead& head) {
-    if (head.path != SocketEndpoint::kPath) return std::nullopt;
-    const auto checked = all_.access.check(head);
-    if (std::holds_alternative<Rejection>(checked)) return std::nullopt;
-    const Principal& who = std::get<Principal>(checked);
-    return sockets_.plan(head, who);
-}
-
-/// Adds the headers for web pages to the answers that streams begin themselves.
-class Router::PageResponseStream final : public net::ResponseStream {
-public:
-    PageResponseStream(net::ResponseStream& inner, const net::RequestHead& head, const Access& access)
-        : inner_(inner), head_(head), access_(access) {}
-    void on_client_gone(std::function<void()> gone) override { inner_.on_client_gone(std::move(gone)); }
-    bool may_take_long() override { return inner_.may_take_long(); }
-    void about_to_wait() override { inner_.about_to_wait(); }
-    bool begin(const net::Response& head) override {
-        net::Response readable = head;
-        let_page_read(head_, access_, readable);
-        return inner_.begin(readable);
-    }
-    bool write(std::span<const net::BodyPart> parts) override { return inner_.write(parts); }
-
-private:
-    net::ResponseStream& inner_;
-    const net::RequestHead& head_;
-    const Access& access_;
-};
-
 net::Response Router::handle(net::Request request, net::ResponseStream& response_stream) {
-    if (!all_.access.allows_origins()) return answer(std::move(request), response_stream);
-    const net::RequestHead head = request.head;
-    PageResponseStream to_page(response_stream, head, all_.access);
-    net::Response response = answer(std::move(request), to_page);
-    let_page_read(head, all_.access, response);
-    return response;
-}
-
-net::Response Router::answer(net::Request request, net::ResponseStream& response_stream) const {
     using Path = Admission::Path;
     const auto held = std::static_pointer_cast<const Admission>(std::move(request.admission));
     const Admission& admission = *held;
@@ -230,7 +184,7 @@ net::Response Router::rpc(net::Request request, const Admission& admission, net:
         compress_text(request.head, offer, all_.transports.compression(), response, response_stream);
     return response;
 } catch (const Rejected& rejected) {
-    return coding_rejection(rejected);
+    return error_response(rejected);
 } catch (const std::bad_alloc&) {
     return error_response(503, json_rpc::out_of_memory("there is no memory for the request"));
 }
@@ -255,12 +209,12 @@ void Router::decode(net::Request& request, const Admission& admission) const {
 net::Response Router::tensor(const net::Request& request, const Principal& who,
                              net::ResponseStream& response_stream) const try {
     const net::RequestHead& head = request.head;
-    if (head.method == "PUT") return uploads_.put(request, who);
-    if (head.method == "DELETE") return uploads_.abandon(head, who);
-    if (head.method == "HEAD" && is_about_upload(head)) return uploads_.state(head, who);
-    return tensors_.get(head, who, response_stream);
+    if (head.method == "PUT") return put_file(all_, request, who);
+    if (head.method == "DELETE") return abandon_upload(all_, head, who);
+    if (head.method == "HEAD" && is_about_upload(head)) return upload_state(all_, head, who);
+    return get_file(all_, head, who, response_stream);
 } catch (const Rejected& rejected) {
-    return coding_rejection(rejected);
+    return error_response(rejected);
 }
 
 net::Response Router::get(const std::string& path) const {
@@ -274,7 +228,7 @@ net::Response Router::get(const std::string& path) const {
 net::Response Router::rejection(int status, std::string_view reason, const net::RequestHead* head) {
     net::Response response =
         status == 503 ? busy_response(reason) : error_response(status, json_rpc::invalid_request(reason));
-    if (head != nullptr) let_page_read(*head, all_.access, response);
+    if (head != nullptr) let_page_read(*head, all_.access, response.headers);
     return response;
 }
 

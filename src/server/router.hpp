@@ -5,8 +5,6 @@
 #include <string>
 
 #include "net/server/server.hpp"
-#include "server/files/tensor_endpoint.hpp"
-#include "server/files/upload_endpoint.hpp"
 #include "server/rpc/rpc_endpoint.hpp"
 #include "server/rpc/socket_endpoint.hpp"
 #include "server/services.hpp"
@@ -19,11 +17,10 @@ class Router final : public net::Handler {
 public:
     /// Endpoints of one server; the arguments must outlive it. `ready` answers /readyz.
     Router(Services& all, const RpcEndpoint& rpc, SocketEndpoint& sockets, std::function<bool()> ready)
-        : all_(all), rpc_(rpc), sockets_(sockets), ready_(std::move(ready)), tensors_(all), uploads_(all) {}
+        : all_(all), rpc_(rpc), sockets_(sockets), ready_(std::move(ready)) {}
 
-    std::variant<net::BodyPlan, net::Response> admit(const net::RequestHead& head) override;
+    Verdict admit(const net::RequestHead& head, bool is_handshake) override;
     net::Response handle(net::Request request, net::ResponseStream& response_stream) override;
-    std::optional<net::WebSocketPlan> upgrade(const net::RequestHead& head) override;
     bool is_about_health(const net::RequestHead& head) override {
         return head.path == "/healthz" || head.path == "/readyz";
     }
@@ -31,11 +28,9 @@ public:
     net::Response rejection(int status, std::string_view reason, const net::RequestHead* head) override;
 
 private:
-    class PageResponseStream;
     struct Admission;  // the result of admit() for one request, used by handle()
-    std::variant<net::BodyPlan, net::Response> plan(const net::RequestHead& head);
+    Verdict plan(const net::RequestHead& head, bool is_handshake);
     std::optional<net::Response> reject(const net::RequestHead& head, const Admission& admission);
-    net::Response answer(net::Request request, net::ResponseStream& response_stream) const;
     net::Response get(const std::string& path) const;
     net::Response tensor(const net::Request& request, const Principal& who, net::ResponseStream& response_stream) const;
     net::Response rpc(net::Request request, const Admission& admission, net::ResponseStream& response_stream) const;
@@ -45,8 +40,6 @@ private:
     const RpcEndpoint& rpc_;
     SocketEndpoint& sockets_;
     const std::function<bool()> ready_;
-    const TensorEndpoint tensors_;
-    const UploadEndpoint uploads_;
     mutable BufferPool buffers_;  ///< for decompressed bodies
 };
 

@@ -1,29 +1,27 @@
 #include <shared_tensor/server.hpp>
 
-#include <algorithm>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
 #include <set>
 #include <stdexcept>
+#include <system_error>
 
-#include "base/bytes/ids.hpp"
 #include "base/concurrency/background.hpp"
 #include "base/log/log.hpp"
 #include "base/memory/heap.hpp"
 #include "base/system/fork.hpp"
-#include "base/system/host.hpp"
+#include "base/system/unique_fd.hpp"
 #include "server/auth/credentials.hpp"
-#include "server/files/url_transports.hpp"
-#include "server/local/local_socket.hpp"
-#include "server/methods/method_schema.hpp"
 #include "server/methods/methods.hpp"
-#include "server/option_table.hpp"
 #include "server/router.hpp"
 #include "server/services.hpp"
 #include "tensor/device/cuda/cuda_device.hpp"
 #include "tensor/device/devices.hpp"
-#include "tensor/handle.hpp"
-
-#include <shared_tensor/version.hpp>
 
 namespace shared_tensor {
 
@@ -34,19 +32,8 @@ using namespace server;  // NOLINT(google-build-using-namespace): this file wire
 constexpr std::chrono::milliseconds kSweepEvery{200};
 constexpr std::chrono::milliseconds kFlushTime{1'000};
 
-runtime::DispatcherOptions dispatcher_options(const ServerOptions& options, const detail::CallMemory& memory) {
-    return {{options.calls}, options.local_socket == "none" ? nullptr : &memory};
-}
-
 net::ServerOptions http_options(const ServerOptions& options) {
     return {{options.http}, options.host, options.port, options.unix_socket, Credentials::tls_of(options)};
-}
-
-/// Tensors up to this size share segments, because each segment takes a descriptor.
-constexpr std::size_t kSmallTensor = std::size_t{64} << 10;
-
-local::PoolLimits pool_limits(const SharedMemoryLimits& all) {
-    return {all.max_bytes, all.max_bytes / 4, all.max_segments - all.max_segments / 2, kSmallTensor};
 }
 
 using Frameworks = std::set<const detail::Framework*>;
@@ -73,30 +60,12 @@ void switch_on_devices(const ServerOptions& options, const Frameworks& framework
     log::debug(usable ? "CUDA tensors are shared" : "CUDA tensors are not shared: ", usable.reason);
 }
 
-/// Loads libtorch if the server may have models; else returns null. It is loaded before requests are served: so the
-/// operator sees what is missing, and no request waits for it.
-const models::TorchModels* torch_for_models(const ServerOptions& options) {
-    if (options.models.empty() && options.model_folders.empty()) return nullptr;
-    return &models::load_torch(options.libtorch);
-}
-
 Frameworks frameworks_of(const Registry& registry, const models::TorchModels* models) {
     Frameworks all(registry.frameworks().begin(), registry.frameworks().end());
     all.insert(detail::framework);
     all.insert(models != nullptr ? models->framework : nullptr);
     all.erase(nullptr);
     return all;
-}
-
-/// One client may hold half of each limit, so that it cannot keep other clients out.
-Clients::Limits client_limits(const ServerOptions& options) {
-    const std::size_t connections = options.http.max_client_connections;
-    return {options.http.max_client_requests,
-            share_of_one_client(options.http.max_bytes_in_flight),
-            connections > 0 ? connections : share_of_one_client(options.http.max_connections),
-            share_of_one_client(options.sessions.max_sessions),
-            share_of_one_client(options.shared_memory.max_channels),
-            share_of_one_client(options.shared_memory.max_segments / 2)};
 }
 
 /// Everybody on the network can read a token that is sent without TLS.
@@ -109,43 +78,6 @@ void warn_of_plain_tokens(const ServerOptions& options) {
 }
 
 }  // namespace
-
-namespace server {
-
-Services::Services(const Registry& registry, ServerOptions wanted)
-    : options(in_force(std::move(wanted))),
-      torch(torch_for_models(options)),
-      epoch(random_hex(8)),
-      compression(CodingOffer::parse(options.compression.codings, options.compression.level)),
-      credentials(options),
-      clients(client_limits(options)),
-      access(options, Credentials::tokens_of(options), clients),
-      sessions(options.sessions),
-      objects(options.objects, options.sessions.idle),
-      leases(options.leases),
-      local({access, sessions, leases, epoch, pool_limits(options.shared_memory),
-             options.shared_memory.max_segments / 2, options.shared_memory.max_channels, options.http.header_timeout,
-             [this] { return transport_facts(); }}),
-      allocation(local.pool()),
-      names(options.names, options.local_socket == "none" ? nullptr : &local.pool()),
-      uploads(options.uploads),
-      watches([this](const auto& id, const auto& owner) { return dispatcher.tasks().get(id, owner); }),
-      dispatcher(registry, dispatcher_options(options, allocation)),
-      models(dispatcher.functions(), torch != nullptr ? models::LoadModel(torch->load) : nullptr, options.model_folders,
-             models::ModelTable::kMaxLoaded, [this](const std::string& session) { return sessions.is_open(session); }),
-      open_rpc(dispatcher.functions(), SHARED_TENSOR_VERSION, {{"Tensor", schema::tensor_component()}}) {
-    dispatcher.tasks().on_changed([this](std::string_view id) { watches.changed(id); });
-}
-
-TransportFacts Services::transport_facts() const {
-    const auto& devices = tensor::Devices::of_process();
-    TransportFacts facts{local.path(), local_reason, devices.viable().reason, {}};
-    for (const tensor::DeviceInfo& device : devices.list())
-        facts.devices.push_back(device.uuid);
-    return facts;
-}
-
-}  // namespace server
 
 class Server::Impl {
 public:
@@ -192,7 +124,7 @@ public:
         background_executor();  // its thread starts now: later no thread may be left
         transport_.start();
         all_.access.set_port(transport_.port());
-        start_local();
+        all_.local.start(all_.options.host.empty() ? 0 : port());
         maintenance_ = maintenance("st-maintenance", kSweepEvery, [this] {
             all_.dispatcher.sweep();
             all_.clients.sweep();
@@ -225,7 +157,6 @@ public:
         done = all_.models.wait_for_loads(deadline) && done;
         sockets_.close();
         done = transport_.stop(kFlushTime) && done;
-        alias_ = {};
         all_.local.stop();
         maintenance_ = {};  // ends and joins it
         return done;
@@ -252,22 +183,6 @@ private:
         }
     }
 
-    /// Without a local channel the server works over HTTP only.
-    void start_local() {
-        try {
-            const std::string path = local_socket_path(all_.options, all_.options.host.empty() ? 0 : port());
-            if (!path.empty()) all_.local.start(path);
-            if (!path.empty() && !all_.options.unix_socket.empty())
-                alias_ = LocalSocketAlias(default_local_socket(all_.options.unix_socket), path);
-            all_.local_reason =
-                path.empty() ? "this server was started without a local channel (--local-socket none)" : "";
-        } catch (const std::exception& error) {
-            if (all_.options.local_socket != "auto") throw;
-            log::warn("no memory is shared with other processes: ", error.what());
-            all_.local_reason = "the server could not open its local channel; its log says why";
-        }
-    }
-
     const ProcessMark process_;
     Services all_;
     std::function<void(std::string_view)> session_closed_;
@@ -276,7 +191,6 @@ private:
     SocketEndpoint sockets_;
     Router router_;
     net::Server transport_;
-    LocalSocketAlias alias_;
     HeapTrimmer heap_;  ///< used by the maintenance thread
     std::jthread maintenance_;
     SteadyTime started_{};
@@ -297,6 +211,63 @@ std::size_t Server::functions() const { return impl_->functions(); }
 bool Server::stop(std::chrono::milliseconds drain_time) { return impl_->stop(drain_time); }
 void Server::on_session_closed(std::function<void(std::string_view)> closed) {
     impl_->on_session_closed(std::move(closed));
+}
+
+namespace {
+
+std::atomic<int> signal_event{-1};
+
+/// Calls only functions that a signal handler may call.
+extern "C" void note_ending_signal(int) {
+    const int saved = errno;
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(signal_event.load(), &one, sizeof one);
+    errno = saved;
+}
+
+/// While it lives, SIGTERM and SIGINT make wait() return. A process may have only one.
+class EndingSignals {
+public:
+    EndingSignals() : event_(::eventfd(0, EFD_CLOEXEC)) {
+        if (!event_) throw std::system_error(errno, std::system_category(), "eventfd");
+        int none = -1;
+        if (!signal_event.compare_exchange_strong(none, event_.get()))
+            throw std::logic_error("Server::run(): another server of this process runs already");
+        struct sigaction action {};
+        action.sa_handler = &note_ending_signal;
+        action.sa_flags = SA_RESTART;
+        ::sigaction(SIGTERM, &action, &terminate_before_);
+        ::sigaction(SIGINT, &action, &interrupt_before_);
+    }
+    EndingSignals(const EndingSignals&) = delete;
+    EndingSignals& operator=(const EndingSignals&) = delete;
+    ~EndingSignals() {
+        ::sigaction(SIGTERM, &terminate_before_, nullptr);
+        ::sigaction(SIGINT, &interrupt_before_, nullptr);
+        signal_event.store(-1);
+    }
+
+    void wait() const {
+        std::uint64_t count = 0;
+        while (::read(event_.get(), &count, sizeof count) < 0 && errno == EINTR) {
+        }
+    }
+
+private:
+    const UniqueFd event_;
+    struct sigaction terminate_before_ {
+    }, interrupt_before_{};
+};
+
+}  // namespace
+
+bool Server::run(std::chrono::milliseconds drain_time) {
+    {
+        const EndingSignals signals;
+        start();
+        signals.wait();
+    }
+    return stop(drain_time);
 }
 
 }  // namespace shared_tensor

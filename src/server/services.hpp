@@ -1,5 +1,8 @@
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,10 +22,44 @@
 #include "server/local/local_clients.hpp"
 #include "server/local/sessions.hpp"
 #include "server/rpc/task_watches.hpp"
-#include "server/transport_totals.hpp"
 #include "tensor/transports/shm_transport.hpp"
+#include "tensor/transports/tensor_transfer.hpp"
 
 namespace shared_tensor::server {
+
+/// Counts the tensors that were transferred since the start, by transport, and the bytes copied for them. Thread-safe.
+class TransportTotals {
+public:
+    void add(const tensor::TensorTransfer& transfer) {
+        for (std::size_t i = 0; i < totals_.size(); ++i) {
+            const auto& count = transfer.counts()[i];
+            if (count.tensors == 0) continue;
+            totals_[i].tensors.fetch_add(count.tensors, std::memory_order_relaxed);
+            totals_[i].copied.fetch_add(count.copied, std::memory_order_relaxed);
+        }
+        compression_.add(transfer.compression());
+    }
+    /// The totals of all compressed data, tensors or not.
+    CompressionTotals& compression() { return compression_; }
+    const CompressionTotals& compression() const { return compression_; }
+
+    codec::Json to_json() const {
+        codec::Json json = codec::Json::object();
+        for (std::size_t i = 0; i < totals_.size(); ++i) {
+            json[std::string(tensor::name_of(tensor::kTransportKinds[i]))] = {
+                {"tensors", totals_[i].tensors.load(std::memory_order_relaxed)},
+                {"copied_bytes", totals_[i].copied.load(std::memory_order_relaxed)}};
+        }
+        return json;
+    }
+
+private:
+    struct Total {
+        std::atomic<std::uint64_t> tensors{0}, copied{0};
+    };
+    std::array<Total, tensor::kTransportKinds.size()> totals_;
+    CompressionTotals compression_;
+};
 
 /// What the endpoints and methods of one server share: its options, its functions, and the tables of what its clients
 /// hold. It outlives the endpoints, the methods and all requests. Its members are thread-safe.
@@ -30,8 +67,6 @@ struct Services {
     /// Throws std::invalid_argument for options that cannot be used.
     Services(const Registry& registry, ServerOptions wanted);
 
-    /// The facts that decide which transports can be used.
-    TransportFacts transport_facts() const;
     /// Reserves `bytes` for `principal`, as HoldBytes does. The principal must outlive the result.
     std::function<std::shared_ptr<const void>(std::uint64_t bytes)> holder(const Principal& principal) const {
         return [this, &principal](std::uint64_t bytes) { return hold(principal, static_cast<std::size_t>(bytes)); };
@@ -42,8 +77,7 @@ struct Services {
     const std::string epoch;
     const CodingOffer compression;  ///< for clients that accept one of its codings
     HoldBytes hold;                 ///< counts what requests make the server hold; set before the first request
-    std::string local_reason;  ///< why there is no local channel; empty: there is one; set before the first request
-    Credentials credentials;   ///< used by the maintenance thread
+    Credentials credentials;        ///< used by the maintenance thread
     Clients clients;
     server::Access access;
     Sessions sessions;

@@ -28,7 +28,7 @@
 #include "local/segments/segment.hpp"
 #include "protocol/json_rpc/message.hpp"
 #include "require.hpp"
-#include "server/local/local_clients.hpp"
+#include "server/services.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
 #include "tensor/transports/tensor_transfer.hpp"
@@ -48,36 +48,42 @@ class Listening {
 public:
     Listening() {
         log::set_level(log::Level::off);
-        if (::mkdtemp(folder_) == nullptr) std::abort();
-        clients_.start(std::string(folder_) + "/s");
+        all_.local.start(0);
     }
     ~Listening() {
-        clients_.stop();
-        ::rmdir(folder_);
+        all_.local.stop();
+        ::rmdir(folder_.c_str());
     }
     UniqueFd connect() const {
         UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-        const sockaddr_un address = unix_address(clients_.path());
+        const sockaddr_un address = unix_address(all_.local.path());
         require(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0,
                 "the server goes on to listen");
         return socket;
     }
     /// Of a session's token.
     std::shared_ptr<server::LocalClient> client(const std::string& session) {
-        const auto who = access_.check_local(::getuid(), "");
-        const auto kind = sessions_.touch(session, std::get<server::Principal>(who).name);
-        return kind ? clients_.find(kind->channel) : nullptr;
+        const auto who = all_.access.check_local(::getuid(), "");
+        const auto kind = all_.sessions.touch(session, std::get<server::Principal>(who).name);
+        return kind ? all_.local.find(kind->channel) : nullptr;
     }
 
 private:
-    char folder_[32] = "/tmp/shared_tensor_fuzz_XXXXXX";
-    server::Clients users_{{}};
-    const server::Access access_{ServerOptions{}, {}, users_};
-    server::Sessions sessions_{{}};
-    runtime::LeaseTable leases_;
-    server::LocalClients clients_{{access_, sessions_, leases_, "e-1", {}, 1'000, 64, std::chrono::seconds(10), [] {
-                                       return server::TransportFacts{};
-                                   }}};
+    static std::string make_folder() {
+        std::string folder = "/tmp/shared_tensor_fuzz_XXXXXX";
+        if (::mkdtemp(folder.data()) == nullptr) std::abort();
+        return folder;
+    }
+    ServerOptions options() const {
+        ServerOptions options;
+        options.local_socket = folder_ + "/s";
+        options.shared_memory.max_segments = 2'000;
+        options.shared_memory.max_channels = 64;
+        return options;
+    }
+
+    const std::string folder_ = make_folder();
+    server::Services all_{Registry(), options()};
 };
 
 /// A memfd that no peer may map: unsealed, with a hole, or of huge pages (unsealed where the kernel has none).

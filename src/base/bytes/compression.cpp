@@ -9,6 +9,8 @@
 #include <limits>
 #include <new>
 
+#include "base/bytes/field_list.hpp"
+
 namespace shared_tensor {
 
 namespace {
@@ -23,30 +25,6 @@ struct FreeZstd {
     void operator()(ZSTD_CCtx* context) const { ZSTD_freeCCtx(context); }
     void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
 };
-
-std::string_view trim(std::string_view text) {
-    while (text.starts_with(' ') || text.starts_with('\t'))
-        text.remove_prefix(1);
-    while (text.ends_with(' ') || text.ends_with('\t'))
-        text.remove_suffix(1);
-    return text;
-}
-
-/// Calls `use` with each element of a comma-separated list.
-template <class Use>
-void for_each_in(std::string_view list, Use use) {
-    while (!list.empty()) {
-        const std::size_t comma = std::min(list.find(','), list.size());
-        if (const auto one = trim(list.substr(0, comma)); !one.empty()) use(one);
-        list.remove_prefix(std::min(comma + 1, list.size()));
-    }
-}
-
-/// "zstd;q=0" rejects a coding (RFC 9110, section 12.4.2).
-bool is_rejected(std::string_view element) {
-    const std::size_t weight = element.find("q=");
-    return weight != std::string_view::npos && element.find_first_of("123456789", weight) == std::string_view::npos;
-}
 
 bool is_smaller(std::size_t compressed, std::size_t plain) { return compressed <= plain - plain / 10; }
 
@@ -218,7 +196,7 @@ Compression parse_compression(std::string_view name, int level) {
 bool accepts(std::string_view list, Coding coding) {
     bool found = false;
     for_each_in(list, [&](std::string_view element) {
-        found |= parse_coding(trim(element.substr(0, element.find(';')))) == coding && !is_rejected(element);
+        found |= parse_coding(without_parameters(element)) == coding && !is_rejected(element);
     });
     return found;
 }

@@ -16,14 +16,13 @@ constexpr std::string_view kAlgorithm = "xxh3-128";
 
 /// The text after "xxh3-128=" in a list of members with commas between them.
 std::optional<std::string_view> member_of(std::string_view field) {
-    while (!field.empty()) {
-        const std::string_view all = field.substr(0, field.find(','));
-        field.remove_prefix(std::min(field.size(), all.size() + 1));
-        const std::string_view one = trim(all);
+    std::optional<std::string_view> found;
+    for_each_in(field, [&](std::string_view one) {
         const std::size_t equals = one.find('=');
-        if (equals != std::string_view::npos && one.substr(0, equals) == kAlgorithm) return one.substr(equals + 1);
-    }
-    return std::nullopt;
+        const bool is_it = equals != std::string_view::npos && one.substr(0, equals) == kAlgorithm;
+        if (is_it && !found) found = one.substr(equals + 1);
+    });
+    return found;
 }
 
 }  // namespace
@@ -96,6 +95,20 @@ bool names_etag(std::string_view field, std::string_view etag, bool weakly) {
         if (!field.empty()) field = trim(field.substr(1));
     }
     return false;
+}
+
+std::string_view first_accepted(const Headers& headers, std::initializer_list<std::string_view> types) {
+    std::string_view accepted;
+    for (const auto& [name, value] : headers) {
+        if (!same_token(name, "Accept")) continue;
+        for_each_in(value, [&](std::string_view element) {
+            for (const std::string_view type : types) {
+                const bool names_it = same_token(without_parameters(element), type) && !is_rejected(element);
+                if (names_it && accepted.empty()) accepted = type;
+            }
+        });
+    }
+    return accepted;
 }
 
 std::vector<BodyPart> cut(const std::vector<BodyPart>& parts, const ByteRange& part) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,7 +10,7 @@
 #include "base/bytes/digest.hpp"
 #include "net/message/message.hpp"
 
-// Header fields of byte ranges, entity tags and digests. Pure functions.
+// Header fields of byte ranges, entity tags, media types and digests. Pure functions.
 
 namespace shared_tensor::net {
 
@@ -41,6 +42,9 @@ std::optional<ContentRange> parse_content_range(std::string_view field);
 /// Whether an If-None-Match or If-Match field ("*" or a list) contains the entity tag. `etag` includes its quotes.
 /// `weakly`: W/"a" equals "a".
 bool names_etag(std::string_view field, std::string_view etag, bool weakly);
+
+/// The first media type in Accept that is one of `types`; empty if there is none.
+std::string_view first_accepted(const Headers& headers, std::initializer_list<std::string_view> types);
 
 /// That part of a body. Copies nothing.
 std::vector<BodyPart> cut(const std::vector<BodyPart>& parts, const ByteRange& part);

@@ -73,22 +73,10 @@ bool same_token(std::string_view a, std::string_view b) {
            std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) { return lower(x) == lower(y); });
 }
 
-std::string_view trim(std::string_view text) {
-    const auto blank = [](char c) { return c == ' ' || c == '\t'; };
-    while (!text.empty() && blank(text.front()))
-        text.remove_prefix(1);
-    while (!text.empty() && blank(text.back()))
-        text.remove_suffix(1);
-    return text;
-}
-
 bool list_has(std::string_view list, std::string_view token) {
-    while (true) {
-        const std::size_t comma = list.find(',');
-        if (same_token(trim(list.substr(0, comma)), token)) return true;
-        if (comma == std::string_view::npos) return false;
-        list.remove_prefix(comma + 1);
-    }
+    bool found = false;
+    for_each_in(list, [&](std::string_view element) { found |= same_token(element, token); });
+    return found;
 }
 
 std::optional<std::uint64_t> parse_decimal(std::string_view text) {

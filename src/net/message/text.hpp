@@ -7,7 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes/field_list.hpp"
+
 namespace shared_tensor::net {
+
+using shared_tensor::trim;
 
 /// A "token" of RFC 9110: methods and header names consist of these characters.
 bool is_token_char(unsigned char c);
@@ -15,9 +19,6 @@ bool is_token(std::string_view text);
 
 /// Compares without case (ASCII).
 bool same_token(std::string_view a, std::string_view b);
-
-/// Removes spaces and tabs at both ends.
-std::string_view trim(std::string_view text);
 
 /// Whether a comma-separated list (Connection, Expect) contains `token`.
 bool list_has(std::string_view list, std::string_view token);

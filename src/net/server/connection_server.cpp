@@ -41,7 +41,7 @@ private:
         const auto connection = context_.connections.find(ready.id);
         if (connection == nullptr) return;
         if (!connection->take()) {
-            if (ready.hung_up) connection->gone_watch.report();
+            if (ready.hung_up) ConnectionTable::report_gone(*connection);
             return;
         }
         if (connection->waiting.load() == Connection::Waiting::lingering_close) return drop_unread(connection);

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -63,7 +64,7 @@ public:
     std::size_t lingering_close_bytes = 0;
     bool rejected = false;  ///< beyond the limits: its client only gets to read why
 
-    GoneWatch gone_watch;  ///< for ResponseStream::on_client_gone
+    Guarded<std::stop_source> gone{std::nostopstate};  ///< for ResponseStream::client_gone of the current request
 };
 
 /// A server's connections, and how many of them each client may have. Thread safety: all methods from any thread.
@@ -92,7 +93,12 @@ public:
     void trust(Connection& connection);
     /// Lets the connection wait in epoll. The caller does not own it any more.
     void park(const std::shared_ptr<Connection>& connection, Connection::Waiting waiting);
-    /// Tells Connection::gone_watch when the peer of this active connection disappears.
+    /// The peer of an active connection is gone.
+    static void report_gone(const Connection& connection) {
+        auto source = connection.gone.with([](const std::stop_source& gone) { return gone; });
+        source.request_stop();
+    }
+    /// From now on report_gone() is called when the peer of this active connection disappears.
     void watch_peer(const Connection& connection) {
         poller_.rearm(connection.stream->fd(), connection.id, Poller::For::hangup);
     }

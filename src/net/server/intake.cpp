@@ -158,7 +158,7 @@ void Intake::on_ready() {
         if (connection->take()) {
             context_.connections.drop(connection);
         } else if (ready->hung_up) {
-            connection->gone_watch.report();
+            ConnectionTable::report_gone(*connection);
         }
     }
     poller.leave();

@@ -60,14 +60,14 @@ public:
     RequestRun(const RequestRun&) = delete;
     RequestRun& operator=(const RequestRun&) = delete;
     ~RequestRun() override {
-        if (watching_) connection_.gone_watch.unwatch();
+        if (gone_.stop_possible()) set_gone(std::stop_source(std::nostopstate));
         thread_.release();
     }
 
     After run(InputBuffer& input, RequestFrame frame);
     After reject(HeadRejection rejection, const RequestHead* head = nullptr);
 
-    void on_client_gone(std::function<void()> gone) override;
+    std::stop_token client_gone() override;
     bool may_take_long() override { return thread_.hold(); }
     void about_to_wait() override { thread_.keep_to_one(); }
     bool begin(const Response& head) override;
@@ -75,13 +75,15 @@ public:
 
 private:
     void look_at_peer();
+    void set_gone(const std::stop_source& source) {
+        connection_.gone.with([&](std::stop_source& gone) { gone = source; });
+    }
     bool count(const std::shared_ptr<Budget>& client);
-    std::variant<BodyPlan, Response> admit(const RequestHead& head);
-    std::optional<WebSocketPlan> upgrade(const RequestFrame& frame);
+    Handler::Verdict admit(const RequestFrame& frame);
     After serve_web_socket(InputBuffer& input, const RequestFrame& frame, const WebSocketPlan& plan);
     std::variant<std::shared_ptr<PooledBuffer>, After> receive_body(InputBuffer& input, const RequestFrame& frame,
                                                                     const BodyPlan& plan);
-    After handle(RequestFrame& frame, std::shared_ptr<PooledBuffer> body, std::shared_ptr<const Admission> admission);
+    After handle(RequestFrame& frame, std::shared_ptr<PooledBuffer> body, const BodyPlan& plan);
     After answer(const Response& response);
     After answer_unread(InputBuffer& input, const Framing& framing, const Response& response);
     After finish(const Response& response);
@@ -95,22 +97,28 @@ private:
     ServingThread& thread_;
     Connection& connection_;
     bool keep_alive_ = false, http_1_0_ = false, head_only_ = false;  // as the request asks
-    bool watching_ = false, begun_ = false, broken_ = false;
+    std::stop_token gone_{};
+    const Headers* more_headers_ = nullptr;  // of the answer of the handler
+    bool begun_ = false, broken_ = false;
     bool keeps_ = false;  // the connection, after an answer that was begun
 };
 
-void RequestRun::on_client_gone(std::function<void()> gone) {
-    watching_ = true;
-    connection_.gone_watch.watch(std::move(gone));
-    context_.connections.watch_peer(connection_);
+std::stop_token RequestRun::client_gone() {
+    if (!gone_.stop_possible()) {
+        const std::stop_source source;
+        gone_ = source.get_token();
+        set_gone(source);
+        context_.connections.watch_peer(connection_);
+    }
+    return gone_;
 }
 
 bool RequestRun::begin(const Response& head) {
     using Body = ResponseForm::Body;
     begun_ = true;
     keeps_ = keep_alive_ && !http_1_0_ && !draining();
-    const std::string text =
-        render_response_head(head, {.close = !keeps_, .body = http_1_0_ ? Body::to_the_end : Body::chunked});
+    const std::string text = render_response_head(
+        head, {.close = !keeps_, .body = http_1_0_ ? Body::to_the_end : Body::chunked, .more_headers = more_headers_});
     return send({place_of(text)});
 }
 
@@ -159,7 +167,8 @@ bool RequestRun::note(WriteOutcome outcome) {
 
 /// Waits for a client that reads slowly only if a thread can be spared, and never for an untrusted client.
 bool RequestRun::write_whole(const Response& response, bool close) {
-    const ResponseForm form{.close = close, .keep_http_1_0 = http_1_0_, .head_only = head_only_};
+    const ResponseForm form{
+        .close = close, .keep_http_1_0 = http_1_0_, .head_only = head_only_, .more_headers = more_headers_};
     std::size_t bytes_out = 0;
     const WriteOutcome outcome =
         write_response(*connection_.stream, response, form, limits(connection_.trusted), bytes_out);
@@ -190,16 +199,11 @@ After RequestRun::reject(HeadRejection rejection, const RequestHead* head) {
     return write_whole(response, true) ? After::lingering_close : After::close;
 }
 
-std::variant<BodyPlan, Response> RequestRun::admit(const RequestHead& head) {
-    using Verdict = std::variant<BodyPlan, Response>;
-    return guarded("admit a request", Verdict(bare_500()), [&] { return context_.handler.admit(head); });
-}
-
-std::optional<WebSocketPlan> RequestRun::upgrade(const RequestFrame& frame) {
+Handler::Verdict RequestRun::admit(const RequestFrame& frame) {
     const bool has_body = frame.framing.chunked || frame.framing.length.value_or(0) > 0;
-    if (http_1_0_ || has_body || !rejection_of_handshake(frame.head).empty()) return std::nullopt;
-    using Plan = std::optional<WebSocketPlan>;
-    return guarded("upgrade a connection", Plan(), [&] { return context_.handler.upgrade(frame.head); });
+    const bool is_handshake = !http_1_0_ && !has_body && rejection_of_handshake(frame.head).empty();
+    return guarded("admit a request", Handler::Verdict(bare_500()),
+                   [&] { return context_.handler.admit(frame.head, is_handshake); });
 }
 
 /// Serves a WebSocket to its end. If user code keeps the socket, that keeps its descriptor open.
@@ -286,11 +290,11 @@ void RequestRun::look_at_peer() {
         connection_.peer.certificate = connection_.stream->certificate();
 }
 
-After RequestRun::handle(RequestFrame& frame, std::shared_ptr<PooledBuffer> body,
-                         std::shared_ptr<const Admission> admission) {
+After RequestRun::handle(RequestFrame& frame, std::shared_ptr<PooledBuffer> body, const BodyPlan& plan) {
     Counters::add(context_.counters.bytes_in, body->size());
+    more_headers_ = &plan.response_headers;
     const Response response = guarded("handle a request", bare_500(), [&] {
-        return context_.handler.handle({std::move(frame.head), std::move(body), std::move(admission)}, *this);
+        return context_.handler.handle({std::move(frame.head), std::move(body), plan.admission}, *this);
     });
     if (begun_) return finish(response);
     return answer(response);
@@ -305,12 +309,12 @@ After RequestRun::run(InputBuffer& input, RequestFrame frame) {
     keep_alive_ = frame.keep_alive && !connection_.rejected;
     head_only_ = frame.head.method == "HEAD";
 
-    if (const auto plan = upgrade(frame)) {
+    const Handler::Verdict verdict = admit(frame);
+    if (const auto* plan = std::get_if<WebSocketPlan>(&verdict)) {
         if (!count(plan->client_connections)) return reject(kTooMany, &frame.head);
         if (!thread_.hold_to_wait()) return reject(kNoThread, &frame.head);
         return serve_web_socket(input, frame, *plan);
     }
-    const auto verdict = admit(frame.head);
     if (const auto* rejection = std::get_if<Response>(&verdict)) return answer_unread(input, frame.framing, *rejection);
     const auto& plan = std::get<BodyPlan>(verdict);
     if (!count(plan.client_connections)) return reject(kTooMany, &frame.head);
@@ -318,7 +322,7 @@ After RequestRun::run(InputBuffer& input, RequestFrame frame) {
     if ((plan.takes_long || !body_is_here) && !thread_.hold_to_wait()) return reject(kNoThread, &frame.head);
     auto body = receive_body(input, frame, plan);
     if (const auto* after = std::get_if<After>(&body)) return *after;
-    return handle(frame, std::move(std::get<std::shared_ptr<PooledBuffer>>(body)), plan.admission);
+    return handle(frame, std::move(std::get<std::shared_ptr<PooledBuffer>>(body)), plan);
 }
 
 }  // namespace

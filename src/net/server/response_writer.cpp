@@ -58,8 +58,11 @@ std::string render_response_head(const Response& response, ResponseForm form) {
         head.append("Content-Length: ").append(std::to_string(body_size(response))).append("\r\n");
     if (form.close) head.append("Connection: close\r\n");
     if (form.keep_http_1_0 && !form.close) head.append("Connection: keep-alive\r\n");
-    for (const auto& [name, value] : response.headers) {
-        if (!is_framing(name)) append_field(head, name, value);
+    for (const Headers* headers : {&response.headers, form.more_headers}) {
+        if (headers == nullptr) continue;
+        for (const auto& [name, value] : *headers) {
+            if (!is_framing(name)) append_field(head, name, value);
+        }
     }
     head.append("\r\n");
     return head;

@@ -12,6 +12,7 @@ struct ResponseForm {
     bool keep_http_1_0 = false;  ///< send "Connection: keep-alive", which HTTP/1.0 clients need
     bool head_only = false;      ///< the answer to HEAD: the length without the body
     enum class Body { sized, chunked, to_the_end } body = Body::sized;  ///< how the client finds its end
+    const Headers* more_headers = nullptr;                              ///< besides those of the response
 };
 
 /// Status line and header fields. Leaves out fields with control characters, which could split the answer.

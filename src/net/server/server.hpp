@@ -6,14 +6,13 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
-#include <utility>
 #include <variant>
 
 #include <shared_tensor/limits.hpp>
 
 #include "base/concurrency/budget.hpp"
-#include "base/concurrency/guarded.hpp"
 #include "net/message/head_parser.hpp"
 #include "net/message/message.hpp"
 #include "net/stream/tls.hpp"
@@ -46,15 +45,16 @@ struct BodyPlan {
     std::shared_ptr<Budget> client_connections{};  ///< counts each connection of this client as 1; null: no bound
     bool takes_long = false;                       ///< handle() may keep its thread: 503 if no thread can be spared
     std::shared_ptr<const Admission> admission{};  ///< goes to handle() with the request
+    Headers response_headers{};                    ///< added to the answer of handle()
 };
 
 /// One request while the handler works on it. Lives until handle() returns.
 class ResponseStream {
 public:
     virtual ~ResponseStream() = default;
-    /// Calls `gone` once, from another thread, if the peer closes or resets the connection before the answer is
-    /// complete; never after handle() has returned. Costs two system calls. `gone` must not block.
-    virtual void on_client_gone(std::function<void()> gone) = 0;
+    /// Is stopped, by another thread, if the peer closes or resets the connection. The first call costs two system
+    /// calls. Callbacks must not block, and end with handle().
+    virtual std::stop_token client_gone() = 0;
 
     /// Call this before handle() waits or works for long. False: no thread can be spared, so the request has to be
     /// answered at once (busy). Does not block.
@@ -71,40 +71,6 @@ public:
     virtual bool write(std::span<const BodyPart> /*parts*/) { return false; }
 };
 
-/// Calls one callback when a peer is gone. Thread safety: all methods from any thread.
-class GoneWatch {
-public:
-    void watch(std::function<void()> gone) {
-        watch_.with([&](Watch& watch) { watch.gone = std::move(gone); });
-    }
-    /// Blocks while a callback runs. No callback starts after unwatch() has returned.
-    void unwatch() {
-        std::function<void()> dropped;  // destroyed outside the lock
-        auto watch = watch_.lock();
-        dropped = std::exchange(watch->gone, nullptr);
-        watch.wait([](const Watch& now) { return !now.running; });
-    }
-    /// The peer is gone: calls the callback, once.
-    void report() {
-        auto gone = watch_.with([](Watch& watch) {
-            watch.running = watch.gone != nullptr;
-            return std::exchange(watch.gone, nullptr);
-        });
-        if (!gone) return;
-        gone();
-        gone = nullptr;
-        watch_.with([](Watch& watch) { watch.running = false; });
-        watch_.notify_all();
-    }
-
-private:
-    struct Watch {
-        std::function<void()> gone;
-        bool running = false;
-    };
-    Guarded<Watch> watch_;
-};
-
 /// How to serve a WebSocket.
 struct WebSocketPlan {
     WebSocketLimits limits;
@@ -119,11 +85,11 @@ struct WebSocketPlan {
 class Handler {
 public:
     virtual ~Handler() = default;
+    using Verdict = std::variant<BodyPlan, WebSocketPlan, Response>;
     /// The headers are complete, the body is unread. Returns how to read the body, or the answer that rejects it.
-    virtual std::variant<BodyPlan, Response> admit(const RequestHead& head) = 0;
+    /// `is_handshake`: the request is a correct handshake of a WebSocket. Only then it may become one.
+    virtual Verdict admit(const RequestHead& head, bool is_handshake) = 0;
     virtual Response handle(Request request, ResponseStream& response_stream) = 0;
-    /// Called instead of admit() for a correct WebSocket handshake. Nullopt: treats it like any other request.
-    virtual std::optional<WebSocketPlan> upgrade(const RequestHead& /*head*/) { return std::nullopt; }
     /// Whether a client that has just connected may be trusted before it sends a request. Must not block.
     virtual bool trusts(const Peer& /*peer*/) { return true; }
     /// Whether a request asks about the server's health. It is answered even if there are too many connections.

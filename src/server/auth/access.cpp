@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 
 #include "base/bytes/ids.hpp"
@@ -236,7 +237,7 @@ std::optional<net::Response> answer_preflight(const net::RequestHead& head, cons
     if (access.check_place(head)) return std::nullopt;
     net::Response response;
     response.status = 204;
-    let_page_read(head, access, response);
+    let_page_read(head, access, response.headers);
     response.headers.add("Access-Control-Allow-Methods", kMethods);
     response.headers.add("Access-Control-Allow-Headers", kRequestHeaders);
     response.headers.add("Access-Control-Max-Age", kRemembered);
@@ -245,13 +246,68 @@ std::optional<net::Response> answer_preflight(const net::RequestHead& head, cons
     return response;
 }
 
-void let_page_read(const net::RequestHead& head, const Access& access, net::Response& response) {
+void let_page_read(const net::RequestHead& head, const Access& access, net::Headers& headers) {
     if (!access.allows_origins()) return;
-    response.headers.add("Vary", "Origin");
+    headers.add("Vary", "Origin");
     const auto origin = head.headers.find("Origin");
     if (!origin || !access.is_allowed_origin(*origin)) return;
-    response.headers.add("Access-Control-Allow-Origin", std::string(*origin));
-    response.headers.add("Access-Control-Expose-Headers", kResponseHeaders);
+    headers.add("Access-Control-Allow-Origin", std::string(*origin));
+    headers.add("Access-Control-Expose-Headers", kResponseHeaders);
+}
+
+namespace {
+
+/// Methods that every token may call: they concern only the caller's own calls, or list what can be called.
+constexpr std::array<std::string_view, 6> kOfEverybody = {"task.", "lease.", "session.", "object.", "server.", "rpc."};
+
+}  // namespace
+
+bool Permissions::allows(std::string_view method) const {
+    if (methods_.empty()) return true;
+    const auto is_own = [&](std::string_view prefix) { return method.starts_with(prefix); };
+    if (std::any_of(kOfEverybody.begin(), kOfEverybody.end(), is_own)) return true;
+    return std::any_of(methods_.begin(), methods_.end(), [&](const std::string& allowed) {
+        if (!allowed.ends_with('*')) return method == allowed;
+        return method.starts_with(std::string_view(allowed).substr(0, allowed.size() - 1));
+    });
+}
+
+std::string reason_against(std::string_view method) {
+    return "this token may not call " + std::string(method) + ": its line in the token file allows other methods";
+}
+
+namespace {
+
+constexpr std::chrono::minutes kKept{10};  // a client that is away for longer starts with a new rate limit
+
+std::size_t or_all(std::size_t limit) { return limit > 0 ? limit : std::numeric_limits<std::size_t>::max(); }
+
+}  // namespace
+
+std::shared_ptr<ClientUse> Clients::of(const std::string& who, bool is_own) {
+    const SteadyTime now = real_clock().now();
+    return clients_.with([&](auto& clients) {
+        Entry& entry = clients[who];
+        if (entry.use == nullptr) {
+            const auto most = [&](std::size_t limit) { return or_all(is_own ? 0 : limit); };
+            entry.use = std::make_shared<ClientUse>(
+                ClientUse::Limits{limits_.requests_per_second, most(limits_.bytes_in_flight), most(limits_.connections),
+                                  most(limits_.sessions), most(limits_.channels), most(limits_.segments)});
+        }
+        entry.last = now;
+        return entry.use;
+    });
+}
+
+void Clients::sweep() {
+    const SteadyTime before = real_clock().now() - kKept;
+    clients_.with([&](auto& clients) {
+        std::erase_if(clients, [&](const auto& client) {
+            const ClientUse& use = *client.second.use;
+            const bool has_places = use.connections->used() + use.sessions.used() + use.channels.used() > 0;
+            return client.second.last < before && client.second.use.use_count() == 1 && !has_places;
+        });
+    });
 }
 
 }  // namespace shared_tensor::server

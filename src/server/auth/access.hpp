@@ -90,7 +90,7 @@ bool is_loopback_host(std::string_view host);
 /// The response to a preflight request of an allowed origin; nullopt for any other request.
 std::optional<net::Response> answer_preflight(const net::RequestHead& head, const Access& access);
 
-/// Adds the headers that let a page of the request's origin read the response, if that origin is allowed.
-void let_page_read(const net::RequestHead& head, const Access& access, net::Response& response);
+/// Adds the headers of a response that let a page of the request's origin read it, if that origin is allowed.
+void let_page_read(const net::RequestHead& head, const Access& access, net::Headers& headers);
 
 }  // namespace shared_tensor::server

@@ -69,18 +69,20 @@ constexpr std::string_view kAdmin = "admin", kAllow = "allow=";
     throw std::invalid_argument(path + ": " + why);
 }
 
-/// Splits a list such as "add,tensor.*". Returns nothing if an entry is invalid.
-std::vector<std::string> split_methods(std::string_view list) {
-    std::vector<std::string> methods;
-    for (std::size_t at = 0; at <= list.size();) {
-        const std::size_t comma = std::min(list.find(',', at), list.size());
-        const std::string_view method = list.substr(at, comma - at);
-        const std::size_t star = method.find('*');
-        if (method.empty() || (star != std::string_view::npos && star + 1 != method.size())) return {};
-        methods.emplace_back(method);
-        at = comma + 1;
+std::vector<std::string> split(std::string_view text, char separator) {
+    std::vector<std::string> parts;
+    for (std::size_t at = 0; at <= text.size();) {
+        const std::size_t end = std::min(text.find(separator, at), text.size());
+        parts.emplace_back(text.substr(at, end - at));
+        at = end + 1;
     }
-    return methods;
+    return parts;
+}
+
+/// Whether an entry such as "add" or "tensor.*" is valid.
+bool is_method(const std::string& entry) {
+    const std::size_t star = entry.find('*');
+    return !entry.empty() && (star == std::string::npos || star + 1 == entry.size());
 }
 
 /// Reads "admin" or "allow=METHOD,PREFIX.*". Errors show nothing of the line: it may be a part of a secret.
@@ -90,8 +92,8 @@ void add_attribute(AccessToken& token, std::string_view attribute, const std::st
         token.admin = true;
     } else if (attribute.starts_with(kAllow)) {
         if (!token.allow.empty()) reject(where, "allow= is there twice: write all methods behind one");
-        token.allow = split_methods(attribute.substr(kAllow.size()));
-        if (token.allow.empty())
+        token.allow = split(attribute.substr(kAllow.size()), ',');
+        if (!std::all_of(token.allow.begin(), token.allow.end(), is_method))
             reject(where, "allow= takes methods separated by commas; a * may only end one: allow=add,tensor.*");
     } else {
         reject(where, "only :admin and :allow=METHOD,PREFIX.* may follow NAME:SECRET, and a secret holds no colon");
@@ -100,12 +102,7 @@ void add_attribute(AccessToken& token, std::string_view attribute, const std::st
 
 /// Reads "NAME:SECRET" and then attributes, each after a colon.
 AccessToken read_line(const std::string& text, const std::string& where) {
-    std::vector<std::string> parts;
-    for (std::size_t at = 0; at <= text.size();) {
-        const std::size_t colon = std::min(text.find(':', at), text.size());
-        parts.push_back(text.substr(at, colon - at));
-        at = colon + 1;
-    }
+    const std::vector<std::string> parts = split(text, ':');
     if (parts.size() < 2 || parts.front().empty())
         reject(where, "each line must be NAME:SECRET, then :admin or :allow=METHOD,PREFIX.*");
     AccessToken token{parts[0], parts[1], false};

@@ -1,4 +1,4 @@
-#include "server/files/upload_endpoint.hpp"
+#include "server/files/files.hpp"
 
 #include <string>
 #include <string_view>
@@ -8,7 +8,6 @@
 #include "net/message/text.hpp"
 #include "protocol/json_rpc/error.hpp"
 #include "runtime/tables/tensor_store.hpp"
-#include "server/files/tensor_endpoint.hpp"
 #include "server/methods/rejected.hpp"
 #include "tensor/layout.hpp"
 
@@ -18,17 +17,6 @@ using json_rpc::Json;
 using tensor::FileForm;
 
 namespace {
-
-/// Returns the form that Content-Type names.
-std::optional<FileForm> form_of_type(const net::RequestHead& head) {
-    const auto field = head.headers.find("Content-Type");
-    if (!field) return std::nullopt;
-    const std::string_view type = net::trim(field->substr(0, field->find(';')));
-    for (const FileForm form : {FileForm::safetensors, FileForm::npy, FileForm::raw}) {
-        if (net::same_token(type, media_type_of(form))) return form;
-    }
-    return std::nullopt;
-}
 
 tensor::RawForm raw_form(const net::Headers& headers) {
     const auto dtype = headers.find("Shared-Tensor-Dtype"), shape = headers.find("Shared-Tensor-Shape");
@@ -61,12 +49,12 @@ bool is_about_upload(const net::RequestHead& head) {
 UploadRequest parse_upload_request(const net::RequestHead& head, const Principal& principal) {
     constexpr std::size_t kLongestId = 128;
     UploadRequest wanted;
-    std::string_view name = std::string_view(head.path).substr(TensorEndpoint::kPrefix.size());
+    std::string_view name = std::string_view(head.path).substr(kTensorPrefix.size());
     wanted.file_form = tensor::form_of_name(name);
     if (wanted.file_form) {
         name.remove_suffix(tensor::suffix_of(*wanted.file_form).size());
     } else {
-        wanted.file_form = form_of_type(head);
+        wanted.file_form = form_of_type(without_parameters(head.headers.find("Content-Type").value_or("")));
     }
     if (const std::string rejection = runtime::tensor_name_rejection(std::string(name)); !rejection.empty())
         reject("name", "another name", rejection);
@@ -92,11 +80,12 @@ UploadRequest parse_put(const net::RequestHead& head, const Principal& principal
     const net::Headers& headers = head.headers;
     UploadRequest wanted = parse_upload_request(head, principal);
     if (!wanted.file_form)
-        throw Rejected{415, json_rpc::invalid_params("Content-Type",
-                                                     "a name that ends in .safetensors, .npy or .raw, or "
-                                                     "application/vnd.safetensors, application/x-npy, "
-                                                     "application/octet-stream",
-                                                     headers.find("Content-Type").value_or("nothing"))};
+        throw Rejected(json_rpc::invalid_params("Content-Type",
+                                                "a name that ends in .safetensors, .npy or .raw, or "
+                                                "application/vnd.safetensors, application/x-npy, "
+                                                "application/octet-stream",
+                                                headers.find("Content-Type").value_or("nothing")),
+                       415);
     if (const auto condition = headers.find("If-None-Match")) {
         if (net::trim(*condition) != "*") reject("If-None-Match", "*, or ?if_version=N", *condition);
         wanted.if_version = 0;

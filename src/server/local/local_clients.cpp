@@ -10,7 +10,7 @@
 #include "local/channel/channel.hpp"
 #include "protocol/json_rpc/message.hpp"
 #include "protocol/version.hpp"
-#include "server/methods/parameters.hpp"
+#include "server/services.hpp"
 #include "tensor/device/devices.hpp"
 
 namespace shared_tensor::server {
@@ -26,7 +26,7 @@ struct LocalClients::Question {
     local::Packet packet;
     std::vector<std::shared_ptr<const UniqueFd>> descriptors;
 
-    /// Reads the parameters of the request. Throws MethodError if they do not have the types T.
+    /// Reads the parameters of the request. Throws Rejected if they do not have the types T.
     template <class... T>
     std::tuple<T...> params(const typename Parameters<T...>::Names& names) const {
         return Parameters<T...>(names).read(request.params);
@@ -73,29 +73,25 @@ void LocalClients::Network::segment_gone(const std::string& segment) {
     }
 }
 
-LocalClients::LocalClients(Parts parts)
-    : parts_(std::move(parts)),
+namespace {
+
+/// Tensors up to this size share segments, because each segment takes a descriptor.
+constexpr std::size_t kSmallTensor = std::size_t{64} << 10;
+
+local::PoolLimits pool_limits(const SharedMemoryLimits& all) {
+    return {all.max_bytes, all.max_bytes / 4, all.max_segments - all.max_segments / 2, kSmallTensor};
+}
+
+}  // namespace
+
+LocalClients::LocalClients(Services& all)
+    : all_(all),
       network_(std::make_shared<Network>()),
-      pool_(parts_.pool, [network = network_](const std::string& segment) { network->segment_gone(segment); }),
-      offered_(parts_.max_offered) {}
+      pool_(pool_limits(all.options.shared_memory),
+            [network = network_](const std::string& segment) { network->segment_gone(segment); }),
+      offered_(all.options.shared_memory.max_segments / 2) {}
 
 LocalClients::~LocalClients() { stop(); }
-
-void LocalClients::start(const std::string& path) {
-    handle_memory_faults();
-    local::ChannelServerOptions options{path, parts_.max_channels};
-    options.max_new = std::max<std::size_t>(1, parts_.max_channels / 4);
-    options.settle_within = parts_.open_within;
-    auto server = std::make_shared<local::ChannelServer>(std::move(options), *this);
-    network_->server.with([&](auto& held) { held = server; });
-    server->start();
-}
-
-void LocalClients::stop() {
-    std::shared_ptr<local::ChannelServer> server;
-    network_->server.with([&](auto& held) { held.swap(server); });
-    if (server != nullptr) server->stop();
-}
 
 void LocalClients::close_revoked() {
     std::vector<local::ChannelId> revoked;
@@ -108,11 +104,6 @@ void LocalClients::close_revoked() {
         network_->close(channel);
 }
 
-std::string LocalClients::path() const {
-    const auto server = network_->listening();
-    return server != nullptr ? server->path() : std::string();
-}
-
 std::shared_ptr<LocalClient> LocalClients::find(local::ChannelId channel) const {
     return network_->clients.with([&](const auto& clients) -> std::shared_ptr<LocalClient> {
         const auto found = clients.find(channel);
@@ -123,7 +114,7 @@ std::shared_ptr<LocalClient> LocalClients::find(local::ChannelId channel) const 
 /// With tokens, session.open checks the token. Without tokens only the server's own user and root are admitted. The
 /// mode of the socket file ensures that too, but it may have been changed.
 bool LocalClients::opened(local::ChannelId channel, const local::Peer& peer) {
-    if (!parts_.access.may_connect(peer.uid)) return false;
+    if (!all_.access.may_connect(peer.uid)) return false;
     network_->clients.with([&](auto& clients) { clients[channel].peer = peer; });
     return true;
 }
@@ -135,10 +126,10 @@ void LocalClients::closed(local::ChannelId channel) {
         clients.erase(channel);
     });
     if (client != nullptr) client->ended();
-    parts_.sessions.close_channel(channel);  // also if session.open failed after it had opened the session
+    all_.sessions.close_channel(channel);  // also if session.open failed after it had opened the session
     if (client == nullptr) return;
     // The process may still run and read its mappings: the end of its channel does not tell.
-    const std::size_t ended = parts_.leases.client_ended(client->lease_holder().client, false);
+    const std::size_t ended = all_.leases.client_ended(client->lease_holder().client, false);
     log::debug("a client of the local channel is gone, with ", ended, " leases");
 }
 
@@ -177,8 +168,8 @@ LocalClients::Answer LocalClients::answer(Question& question) {
             return end_leases(question);
         if (method == "lease.recall") return recall_leases(question);
         return json_rpc::method_not_found(method);
-    } catch (const MethodError& bad) {
-        return bad.error();
+    } catch (const Rejected& bad) {
+        return bad.error;
     } catch (const std::exception& error) {  // no memory, no descriptors: without an answer the client waits for ever
         log::error("the local channel: ", question.request.method, ": ", error.what());
         return json_rpc::internal_error();
@@ -197,7 +188,7 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
         if (!mismatch.empty()) return json_rpc::invalid_request(mismatch);
     }
     const ClientFacts facts{std::move(boot_id), std::move(pid_namespace), devices, std::move(accept), true};
-    const auto checked = parts_.access.check_local(question.who.peer.uid, shown.value_or(""));
+    const auto checked = all_.access.check_local(question.who.peer.uid, shown.value_or(""));
     if (const auto* rejection = std::get_if<Rejection>(&checked)) return json_rpc::not_authorised(rejection->reason);
     const std::string& principal = std::get<Principal>(checked).name;
     if (question.who.client != nullptr && question.who.client->lease_holder().principal != principal)
@@ -212,7 +203,7 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
         }
         place = std::make_shared<const Budget::Share>(std::move(*taken));
     }
-    const auto token = parts_.sessions.open(principal, {question.channel, keeps_state.value_or(false)});
+    const auto token = all_.sessions.open(principal, {question.channel, keeps_state.value_or(false)});
     if (!token) return json_rpc::busy(std::chrono::seconds(1));
     const auto& grant = std::get<Principal>(checked).grant;
     network_->clients.with([&](auto& clients) {
@@ -230,7 +221,7 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
                 alive->send(channel, local::notification(method, list, std::span(&id, 1)));
         };
         const auto client =
-            std::make_shared<LocalClient>(LocalMemory{pool_, parts_.leases, offered_, std::get<Principal>(checked).use},
+            std::make_shared<LocalClient>(LocalMemory{pool_, all_.leases, offered_, std::get<Principal>(checked).use},
                                           runtime::LeaseHolder{principal, *token, question.who.peer.pid, true},
                                           devices ? devices->list : std::vector<std::string>(), tell);
         network_->clients.with([&](auto& clients) { clients[question.channel].client = client; });
@@ -240,16 +231,16 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
     for (const tensor::DeviceInfo& device : tensor::Devices::of_process().list())
         own_devices.push_back(device.uuid);
     return Json{{"session", *token},
-                {"epoch", parts_.epoch},
+                {"epoch", all_.epoch},
                 {"protocol", kNewestProtocol},
                 {"devices", std::move(own_devices)},
-                {"transports", describe_transports(parts_.transport_facts(), &facts)}};
+                {"transports", describe_transports(all_, &facts)}};
 }
 
 LocalClients::Answer LocalClients::get_segment(Question& question) const {
     const auto [segment] = question.params<std::string>({"segment"});
     const auto source = question.who.client->lent_segment(segment);
-    if (!source) return json_rpc::unknown_or_expired("segment", parts_.epoch);
+    if (!source) return json_rpc::unknown_or_expired("segment", all_.epoch);
     question.descriptors.push_back(source->descriptor);
     Json answer{{"size", source->bytes}};
     if (source->sharing == local::Sharing::writable) answer["writable"] = true;
@@ -292,7 +283,7 @@ LocalClients::Answer LocalClients::end_leases(const Question& question) {
     using After = runtime::LeaseTable::After;
     const bool confirm = question.request.method == "lease.confirm";
     const After after = question.request.method == "lease.retire" ? After::retired : After::reused;
-    const std::size_t count = confirm ? parts_.leases.confirm(client, ids) : parts_.leases.release(client, ids, after);
+    const std::size_t count = confirm ? all_.leases.confirm(client, ids) : all_.leases.release(client, ids, after);
     if (!confirm) question.who.client->devices().closed(ids);
     return Json{{"leases", count}};
 }

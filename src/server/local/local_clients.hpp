@@ -1,18 +1,31 @@
 #pragma once
 
-#include <chrono>
-#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
 #include "protocol/json_rpc/message.hpp"
 #include "server/auth/access.hpp"
 #include "server/local/local_client.hpp"
-#include "server/local/sessions.hpp"
-#include "server/local/transport_facts.hpp"
+#include "server/methods/parameters.hpp"
 
 namespace shared_tensor::server {
+
+struct Services;
+
+/// The facts about a client from session.open. Each may be missing.
+struct ClientFacts {
+    using List = Texts<64>;
+    std::optional<std::string> boot_id, pid_namespace;
+    std::optional<List> devices;  ///< UUIDs of the devices that it can use
+    std::optional<List> accept;
+    bool on_local_channel = false;
+};
+
+/// Returns for each transport {"usable": true} or {"usable": false, "reason"}: whether the server offers it, or, if
+/// `client` is given, whether it offers it to that client.
+codec::Json describe_transports(const Services& all, const ClientFacts* client = nullptr);
 
 /// The local channel of a server: sessions, segments and leases of client processes on this host. A packet is one
 /// request or notification of JSON-RPC 2.0, and may carry descriptors (docs/protocol.md, "Local channel").
@@ -20,27 +33,20 @@ namespace shared_tensor::server {
 /// Thread safety: all methods from any thread.
 class LocalClients final : public local::ChannelHandler {
 public:
-    struct Parts {
-        const Access& access;
-        Sessions& sessions;
-        runtime::LeaseTable& leases;
-        std::string epoch;
-        local::PoolLimits pool;
-        std::size_t max_offered;  ///< segments of all clients together: each takes a descriptor
-        std::size_t max_channels;
-        std::chrono::milliseconds open_within;  ///< time limit for session.open, from the connection on
-        std::function<TransportFacts()> transport_facts;
-    };
-    explicit LocalClients(Parts parts);
+    /// Uses the options, tables and tokens of `all`, which must outlive it.
+    explicit LocalClients(Services& all);
     ~LocalClients() override;
 
-    /// Begins to listen. Throws std::system_error that names the path.
-    void start(const std::string& path);
+    /// Begins to listen if the options want it (local_socket). `port` is the server's TCP port; 0: it listens on a Unix
+    /// socket only. If this fails and the options name no path, the server works over HTTP only.
+    void start(int port);
     void stop();
     /// Closes the channels whose tokens were revoked.
     void close_revoked();
     /// The path of the socket; empty while the server does not listen.
     std::string path() const;
+    /// Why the server does not listen; empty if it does. Set by start().
+    const std::string& reason() const { return reason_; }
 
     /// Returns nullptr if the channel is closed, or has no session yet.
     std::shared_ptr<LocalClient> find(local::ChannelId channel) const;
@@ -83,10 +89,14 @@ private:
     Answer end_leases(const Question& question);
     static Answer recall_leases(const Question& question);
 
-    const Parts parts_;
+    void listen(const std::string& path);
+
+    Services& all_;
     const std::shared_ptr<Network> network_;
     local::SegmentPool pool_;
-    Budget offered_;
+    Budget offered_;  ///< segments of all clients together: each takes a descriptor
+    std::string reason_;
+    std::string alias_;  ///< a link to the socket; empty: none
 };
 
 }  // namespace shared_tensor::server

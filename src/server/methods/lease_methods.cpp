@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "server/files/url_transports.hpp"
-#include "server/methods/method_schema.hpp"
 #include "server/methods/methods.hpp"
 
 namespace shared_tensor::server {
@@ -65,15 +63,15 @@ public:
 
     Outcome get(const BuiltinCall& call, const std::string& lease) const {
         codec::TensorPointer tensor = all_.leases.tensor(lease, call.principal.name);
-        if (tensor == nullptr) throw MethodError(json_rpc::unknown_or_expired("lease", all_.epoch));
+        if (tensor == nullptr) throw Rejected(json_rpc::unknown_or_expired("lease", all_.epoch));
         return make_outcome(codec::Value{Json{{"$tensor", 0}}, {std::move(tensor)}});
     }
 
     Json renew(const BuiltinCall& call, const Ids& leases, const std::optional<Milliseconds>& ttl_ms) const {
         const auto most = runtime::LeaseLimits::kMaxTtl.count();
         if (ttl_ms && ttl_ms->value > most) {
-            throw MethodError(json_rpc::invalid_params("ttl_ms", "integer from 0 to " + std::to_string(most),
-                                                       std::to_string(ttl_ms->value)));
+            throw Rejected(json_rpc::invalid_params("ttl_ms", "integer from 0 to " + std::to_string(most),
+                                                    std::to_string(ttl_ms->value)));
         }
         std::optional<std::chrono::milliseconds> ttl;
         if (ttl_ms) ttl.emplace(ttl_ms->value);
@@ -85,9 +83,8 @@ public:
 
     Json release(const BuiltinCall& call, const Ids& leases) const {
         const auto callers = clients_of(call);
-        const auto process = process_of(call);
         return each(leases, [&](const std::string& id) {
-            if (process != nullptr) process->devices().closed({id});
+            if (call.to.client != nullptr) call.to.client->devices().closed({id});
             return any(callers, [&](const auto& caller) { return all_.leases.release(caller, {&id, 1}) == 1; });
         });
     }
@@ -108,19 +105,13 @@ private:
 
     /// The ids of the caller as a lease holder. A lease of a tensor got by `url` belongs to the session, or to the
     /// principal if the request names no session. Other leases belong to the client of the session's local channel.
-    Clients clients_of(const BuiltinCall& call) const {
-        const std::string& session = call.to.meta.session;
-        if (!session.empty() && !all_.sessions.touch(session, call.principal.name)) return {};
-        Clients clients{url_lease_holder(call.principal.name, session)};
-        if (const auto process = process_of(call)) clients.push_back(process->lease_holder().client);
+    static Clients clients_of(const BuiltinCall& call) {
+        Clients clients{url_lease_holder(call.principal.name, call.to.meta.session)};
+        if (call.to.client != nullptr) clients.push_back(call.to.client->lease_holder().client);
         return clients;
     }
-    std::shared_ptr<LocalClient> process_of(const BuiltinCall& call) const {
-        const auto session = all_.sessions.touch(call.to.meta.session, call.principal.name);
-        return session && session->channel != 0 ? all_.local.find(session->channel) : nullptr;
-    }
 
-    /// Calls `act` for each id. Returns how many succeeded, and the ids that failed. Throws MethodError if all failed.
+    /// Calls `act` for each id. Returns how many succeeded, and the ids that failed. Throws Rejected if all failed.
     template <class Act>
     Json each(const Ids& ids, Act act) const {
         Json unknown = Json::array();
@@ -128,7 +119,7 @@ private:
             if (!act(id)) unknown.push_back(id);
         }
         if (!ids.list.empty() && unknown.size() == ids.list.size())
-            throw MethodError(json_rpc::unknown_or_expired("lease", all_.epoch));
+            throw Rejected(json_rpc::unknown_or_expired("lease", all_.epoch));
         Json json{{"leases", ids.list.size() - unknown.size()}};
         if (!unknown.empty()) json["unknown"] = std::move(unknown);
         return json;
@@ -191,13 +182,13 @@ void add_object_methods(Builtins& builtins, Services& all) {
     builtins.add({"object.info", "One handle.", handle_schema()}, {"id"},
                  [&all](const BuiltinCall& call, const std::string& id) {
                      const auto info = all.objects.info(id, owner_filter(call.principal));
-                     if (!info) throw MethodError(json_rpc::unknown_or_expired("object", all.epoch));
+                     if (!info) throw Rejected(json_rpc::unknown_or_expired("object", all.epoch));
                      return to_json(*info);
                  });
     builtins.add({"object.release", "Ends handles: ids, or one id.", object({{"released", "integer"}})}, {"ids", "id"},
                  [&all](const BuiltinCall& call, std::optional<std::vector<std::string>> ids,
                         const std::optional<std::string>& id) {
-                     if (!ids && !id) throw MethodError(json_rpc::invalid_params("ids", "array of ids", "nothing"));
+                     if (!ids && !id) throw Rejected(json_rpc::invalid_params("ids", "array of ids", "nothing"));
                      if (!ids) ids.emplace();
                      if (id) ids->push_back(*id);
                      return Json{{"released", all.objects.release(*ids, owner_filter(call.principal))}};

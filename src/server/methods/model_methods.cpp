@@ -2,7 +2,6 @@
 
 #include "base/concurrency/clock.hpp"
 #include "runtime/models/model.hpp"
-#include "server/methods/method_schema.hpp"
 #include "server/methods/methods.hpp"
 
 namespace shared_tensor::server {
@@ -50,10 +49,9 @@ Json model_schema() {
 }
 
 void check_may_change(const BuiltinCall& call, const ModelTable& models) {
-    if (!call.principal.admin)
-        throw MethodError(json_rpc::not_authorised("loading and unloading models needs an admin"));
+    if (!call.principal.admin) throw Rejected(json_rpc::not_authorised("loading and unloading models needs an admin"));
     if (!models.loads_on_request())
-        throw MethodError(json_rpc::not_authorised(
+        throw Rejected(json_rpc::not_authorised(
             "this server loads and unloads no models on request: start it with --model-folder"));
 }
 
@@ -74,11 +72,11 @@ void add_model_methods(Builtins& builtins, Services& all) {
                  {"model"}, [&models](const BuiltinCall&, const std::string& model) {
                      ObjectPointer instance = models.create(model);
                      if (instance == nullptr)
-                         throw MethodError(json_rpc::invalid_params("model", "the name of a loaded model", model));
+                         throw Rejected(json_rpc::invalid_params("model", "the name of a loaded model", model));
                      return runtime::make_outcome(codec::Value{{{"$object", 0}}, {}, {std::move(instance)}});
                  });
     builtins.add(
-        {"model.load", "Loads a file of a model folder. Needs an admin.", model_schema()},
+        {"model.load", "Loads a file of a model folder. Needs an admin.", model_schema(), Builtins::Takes::long_work},
         {"name", "file", "stateful", "device", "dtype", "grad", "replace"},
         [&models](const BuiltinCall& call, std::string name, std::string file, const std::optional<State>& stateful,
                   const Text& device, const Text& dtype, std::optional<bool> grad, std::optional<bool> replace) {
@@ -92,13 +90,14 @@ void add_model_methods(Builtins& builtins, Services& all) {
             wanted.options.grad = grad.value_or(false);
             wanted.replace = replace.value_or(false);
             auto loaded = models.load(wanted);
-            if (const auto* error = std::get_if<json_rpc::Error>(&loaded)) throw MethodError(*error);
+            if (const auto* error = std::get_if<json_rpc::Error>(&loaded)) throw Rejected(*error);
             return to_json(std::get<ModelTable::Info>(loaded));
         });
-    builtins.add({"model.unload", "Unloads a model. Needs an admin.", object({{"unloaded", "string"}})}, {"name"},
-                 [&models](const BuiltinCall& call, const std::string& name) {
+    builtins.add({"model.unload", "Unloads a model. Needs an admin.", object({{"unloaded", "string"}}),
+                  Builtins::Takes::long_work},
+                 {"name"}, [&models](const BuiltinCall& call, const std::string& name) {
                      check_may_change(call, models);
-                     if (const auto error = models.unload(name)) throw MethodError(*error);
+                     if (const auto error = models.unload(name)) throw Rejected(*error);
                      return Json{{"unloaded", name}};
                  });
 }

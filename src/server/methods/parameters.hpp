@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <limits>
 #include <optional>
@@ -17,20 +16,9 @@
 
 #include "protocol/codec/json_source.hpp"
 #include "protocol/codec/value.hpp"
-#include "protocol/json_rpc/error.hpp"
+#include "server/methods/rejected.hpp"
 
 namespace shared_tensor::server {
-
-/// The error with which one of the daemon's own methods answers. The method throws it; the code that calls the method
-/// catches it.
-class MethodError : public std::exception {
-public:
-    explicit MethodError(json_rpc::Error error) : error_(std::move(error)) {}
-    const json_rpc::Error& error() const { return error_; }
-
-private:
-    json_rpc::Error error_;
-};
 
 // Types of parameters, in addition to the types that have a codec in the public headers.
 
@@ -143,11 +131,11 @@ struct Codec<server::Unread> {
 namespace shared_tensor::server {
 
 /// Returns the values of `params` (array, object or null) in the order of `names`; null for a value that is missing or
-/// null. Throws MethodError for an unknown parameter or too many arguments.
+/// null. Throws Rejected for an unknown parameter or too many arguments.
 std::vector<const json_rpc::Json*> match_parameters(std::span<const std::string_view> names,
                                                     const json_rpc::Json& params);
 
-/// Calls `act`, which reads from `source`. Throws MethodError in place of InvalidValue and Unresolved.
+/// Calls `act`, which reads from `source`. Throws Rejected in place of InvalidValue and Unresolved.
 void reading_from(const codec::JsonSource& source, const std::function<void()>& act);
 
 /// Returns {"name", "required", "schema"}. `schema` writes the JSON Schema of the parameter's type.
@@ -161,7 +149,7 @@ public:
     using Names = std::array<std::string_view, sizeof...(T)>;
     explicit Parameters(const Names& names) : names_(names) {}
 
-    /// Throws MethodError.
+    /// Throws Rejected.
     std::tuple<T...> read(const codec::JsonSource& source, const json_rpc::Json& params) const {
         const auto given = match_parameters(names_, params);
         std::optional<std::tuple<T...>> values;

@@ -1,20 +1,26 @@
 #pragma once
 
+#include <exception>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "protocol/json_rpc/error.hpp"
 
 namespace shared_tensor::server {
 
-/// Thrown inside an endpoint, which then answers with this HTTP status and this error.
-struct Rejected {
-    int status;
+/// Thrown inside a method or an endpoint, which then answers with this error. An answer that is no JSON-RPC response
+/// has this HTTP status.
+class Rejected : public std::exception {
+public:
+    explicit Rejected(json_rpc::Error why, int http_status = 400) : error(std::move(why)), status(http_status) {}
+
     json_rpc::Error error;
+    int status;
 };
 
 [[noreturn]] inline void reject(std::string_view parameter, std::string_view expected, std::string_view got) {
-    throw Rejected{400, json_rpc::invalid_params(parameter, expected, got)};
+    throw Rejected(json_rpc::invalid_params(parameter, expected, got));
 }
 
 /// Rejects an unknown parameter in the query of a URL. `known` lists the parameters that exist.

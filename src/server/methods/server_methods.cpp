@@ -4,7 +4,6 @@
 #include <shared_tensor/version.hpp>
 
 #include "protocol/version.hpp"
-#include "server/methods/method_schema.hpp"
 #include "server/methods/methods.hpp"
 #include "server/option_table.hpp"
 #include "tensor/device/devices.hpp"
@@ -140,7 +139,6 @@ Json totals(Services& all, const net::ServerStats& http, std::size_t web_sockets
 }  // namespace
 
 Json server_info(Services& all, SteadyTime started, const net::ServerStats& http, std::size_t web_sockets) {
-    const TransportFacts facts = all.transport_facts();
     using std::chrono::milliseconds;
     const auto uptime = std::chrono::duration_cast<milliseconds>(real_clock().now() - started);
     Json info{{"name", "shared-tensor-server"},
@@ -151,10 +149,10 @@ Json server_info(Services& all, SteadyTime started, const net::ServerStats& http
               {"service", service(all, http.requests)},
               {"functions", all.dispatcher.functions().size()},
               {"devices", devices()},
-              {"transports", describe_transports(facts)},
+              {"transports", describe_transports(all)},
               {"limits", limits_json(all.options)},
               {"totals", totals(all, http, web_sockets)}};
-    if (!facts.local_socket.empty()) info["local_socket"] = facts.local_socket;
+    if (std::string path = all.local.path(); !path.empty()) info["local_socket"] = std::move(path);
     return info;
 }
 
@@ -173,16 +171,15 @@ Json open_session(Services& all, const BuiltinCall& call, const ClientFacts& cli
     auto place = call.principal.use != nullptr ? call.principal.use->sessions.take(1) : Budget::Share();
     const auto token = place ? all.sessions.open(call.principal.name, {0, true}, std::move(*place)) : std::nullopt;
     if (!token) {
-        throw MethodError(json_rpc::busy(std::chrono::seconds(1),
-                                         "this client, or all clients together, have as many sessions as allowed: "
-                                         "close some, or raise --max-sessions"));
+        throw Rejected(json_rpc::busy(std::chrono::seconds(1),
+                                      "this client, or all clients together, have as many sessions as allowed: "
+                                      "close some, or raise --max-sessions"));
     }
-    const TransportFacts facts = all.transport_facts();
     Json opened{{"session", *token},
                 {"epoch", all.epoch},
                 {"idle_timeout_ms", all.sessions.limits().idle.count()},
-                {"transports", describe_transports(facts, &client)}};
-    if (!facts.local_socket.empty()) opened["local_socket"] = facts.local_socket;
+                {"transports", describe_transports(all, &client)}};
+    if (std::string path = all.local.path(); !path.empty()) opened["local_socket"] = std::move(path);
     return opened;
 }
 
@@ -202,7 +199,7 @@ void add_session_methods(Builtins& builtins, Services& all) {
         {"session.close", "Ends a session: the named one, else the call's own.", object({{"closed", "boolean"}})},
         {"session"}, [&all](const BuiltinCall& call, const Text& session) {
             if (!all.sessions.close(session.value_or(call.to.meta.session), call.principal.name))
-                throw MethodError(json_rpc::unknown_or_expired("session", all.epoch));
+                throw Rejected(json_rpc::unknown_or_expired("session", all.epoch));
             return Json{{"closed", true}};
         });
 }
@@ -232,8 +229,7 @@ void add_server_methods(Builtins& builtins, Services& all, std::function<Json()>
     builtins.add({"cache.clear", "Forgets kept results, of one function or of all. Needs an admin.",
                   object({{"cleared", "integer"}})},
                  {"function"}, [&all](const BuiltinCall& call, const Text& function) {
-                     if (!call.principal.admin)
-                         throw MethodError(json_rpc::not_authorised("cache.clear needs an admin"));
+                     if (!call.principal.admin) throw Rejected(json_rpc::not_authorised("cache.clear needs an admin"));
                      return Json{{"cleared", all.dispatcher.cache().clear(function.value_or(""))}};
                  });
     add_session_methods(builtins, all);

@@ -2,7 +2,6 @@
 #include <array>
 
 #include "base/concurrency/clock.hpp"
-#include "server/methods/method_schema.hpp"
 #include "server/methods/methods.hpp"
 
 namespace shared_tensor::server {
@@ -53,8 +52,8 @@ public:
         static const Json kNone = nullptr;
         const Json& arguments = params ? params->json() : kNone;
         if (params && !arguments.is_structured())
-            throw MethodError(json_rpc::invalid_params("params", "array or object", arguments.type_name()));
-        if (!call.principal.may_call(method)) throw MethodError(json_rpc::not_authorised(reason_against(method)));
+            throw Rejected(json_rpc::invalid_params("params", "array or object", arguments.type_name()));
+        if (!call.principal.may_call(method)) throw Rejected(json_rpc::not_authorised(reason_against(method)));
         const runtime::CallSpec spec{method,
                                      arguments,
                                      {call.principal.name, call.to.state_session, {}},
@@ -64,7 +63,7 @@ public:
                                      &call.references,
                                      call.to.memory};
         auto submitted = all_.dispatcher.submit(spec, {duration(ttl), duration(deadline)});
-        if (auto* error = std::get_if<json_rpc::Error>(&submitted)) throw MethodError(std::move(*error));
+        if (auto* error = std::get_if<json_rpc::Error>(&submitted)) throw Rejected(std::move(*error));
         return known(std::get<std::optional<tasks::TaskInfo>>(submitted));
     }
 
@@ -92,7 +91,7 @@ public:
 
     Outcome result(const BuiltinCall& call, const std::string& id, const Time& timeout) const {
         const auto info = wait_for(call, id, duration(timeout).value_or(std::chrono::milliseconds(0)));
-        if (!info) throw MethodError(unknown());
+        if (!info) throw Rejected(unknown());
         if (info->state == tasks::TaskState::cancelled)
             return make_outcome(json_rpc::cancelled("the task was cancelled"));
         if (info->outcome) return info->outcome;
@@ -107,7 +106,7 @@ public:
 private:
     json_rpc::Error unknown() const { return json_rpc::unknown_or_expired("task", all_.epoch); }
     Json known(const std::optional<tasks::TaskInfo>& info) const {
-        if (!info) throw MethodError(unknown());
+        if (!info) throw Rejected(unknown());
         return to_json(*info);
     }
     /// Does not wait if an earlier item of the batch found that the client is gone.
@@ -123,7 +122,7 @@ private:
 };
 
 Json not_over_http(const BuiltinCall&, const std::string&) {
-    throw MethodError(json_rpc::invalid_request("tasks are watched over a WebSocket (GET /ws): use task.wait here"));
+    throw Rejected(json_rpc::invalid_request("tasks are watched over a WebSocket (GET /ws): use task.wait here"));
 }
 
 }  // namespace
@@ -154,10 +153,11 @@ void add_task_methods(Builtins& builtins, Services& all) {
     builtins.add({"task.list", "Tasks, the newest first.",
                   object({{"tasks", schema::list_of(task)}, {"next_cursor?", "string"}})},
                  {"state", "cursor", "limit"}, member(methods, &TaskMethods::list));
-    builtins.add({"task.wait", "The task, once it has ended or the time is over.", task}, {"id", "timeout_ms"},
-                 member(methods, &TaskMethods::wait));
-    builtins.add({"task.result", "What the call would have answered, result or error.", schema::any()},
-                 {"id", "timeout_ms"}, member(methods, &TaskMethods::result));
+    builtins.add({"task.wait", "The task, once it has ended or the time is over.", task, Builtins::Takes::a_wait},
+                 {"id", "timeout_ms"}, member(methods, &TaskMethods::wait));
+    builtins.add(
+        {"task.result", "What the call would have answered, result or error.", schema::any(), Builtins::Takes::a_wait},
+        {"id", "timeout_ms"}, member(methods, &TaskMethods::result));
     builtins.add({"task.cancel", "Ends a task.", task}, {"id"}, member(methods, &TaskMethods::cancel));
     builtins.add({"task.watch", "Over a WebSocket only: task.changed notifications follow.", task}, {"id"},
                  &not_over_http);

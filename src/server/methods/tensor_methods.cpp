@@ -8,7 +8,6 @@
 
 #include "base/concurrency/clock.hpp"
 #include "protocol/codec/value.hpp"
-#include "server/methods/method_schema.hpp"
 #include "server/methods/methods.hpp"
 
 namespace shared_tensor::server {
@@ -30,10 +29,6 @@ using Metadata = std::optional<std::map<std::string, std::string>>;
 
 constexpr std::array<std::string_view, 2> kForms = {"tensors", "manifest"};
 using Form = Word<kForms>;
-
-[[noreturn]] void reject(std::string_view parameter, std::string_view expected, std::string_view got) {
-    throw MethodError(json_rpc::invalid_params(parameter, expected, got));
-}
 
 /// Rejects names under which nothing may be published.
 void check_name(const std::string& name) {
@@ -172,26 +167,26 @@ public:
         const auto version = number_of(if_version);
         const std::string& owner = call.principal.name;
         TensorStore& store = all_.names.store();
-        if (store.closed()) throw MethodError(json_rpc::shutting_down());
+        if (store.closed()) throw Rejected(json_rpc::shutting_down());
         try {
             Sent sent = checked(std::move(tensor), std::move(tensors), manifest, std::move(data), std::move(metadata));
             if (auto rejected = store.rejection(owner, name, sent.bytes(), version))
-                throw MethodError(error_of(*rejected, version));
+                throw Rejected(error_of(*rejected, version));
             NamedTensors::Placed placed = place(owner, sent);
-            if (call.to.memory.failed()) throw MethodError(runtime::memory_failed());
+            if (call.to.memory.failed()) throw Rejected(runtime::memory_failed());
             const std::uint64_t bytes = placed.value->memory()->bytes();
             auto made = store.put(owner, name, std::move(placed.value), version);
             if (auto* rejected = std::get_if<TensorStore::Rejected>(&made))
-                throw MethodError(error_of(*rejected, version));
+                throw Rejected(error_of(*rejected, version));
             return {{"name", name},
                     {"version", std::get<NamedPointer>(made)->version},
                     {"bytes", bytes},
                     {"copied", placed.copied}};
         } catch (const std::system_error&) {
-            throw MethodError(json_rpc::out_of_memory(
+            throw Rejected(json_rpc::out_of_memory(
                 "the server has no descriptor left for shared memory: start it with a higher limit of open files"));
         } catch (const std::bad_alloc&) {
-            throw MethodError(json_rpc::out_of_memory(
+            throw Rejected(json_rpc::out_of_memory(
                 "there is no memory for these tensors: delete others, wait until readers let old "
                 "versions go, or start the server with a higher --max-shared-bytes"));
         }
@@ -248,7 +243,7 @@ public:
         const auto version = number_of(if_version);
         auto removed = all_.names.store().remove(owner_of(call, owner), name, version);
         if (const auto* rejected = std::get_if<TensorStore::Rejected>(&removed))
-            throw MethodError(error_of(*rejected, version));
+            throw Rejected(error_of(*rejected, version));
         const auto& gone = std::get<NamedPointer>(removed);
         if (gone == nullptr) throw unknown();
         return {{"name", name}, {"version", gone->version}};
@@ -266,7 +261,7 @@ public:
             all_.names.store().wait(owner_of(call, owner), name, after, deadline, [&] { return call.client.gone(); });
         if (named == nullptr && after > 0) throw unknown();
         const std::uint64_t version = named != nullptr ? named->version : 0;
-        if (version == after && all_.names.store().closed()) throw MethodError(json_rpc::shutting_down());
+        if (version == after && all_.names.store().closed()) throw Rejected(json_rpc::shutting_down());
         return {{"name", name}, {"version", version}, {"changed", version != after}};
     }
 
@@ -313,10 +308,10 @@ private:
         return placed;
     }
 
-    MethodError unknown(const NamedPointer& now = nullptr) const {
+    Rejected unknown(const NamedPointer& now = nullptr) const {
         json_rpc::Error error = json_rpc::unknown_or_expired("tensor", all_.epoch);
         if (now != nullptr) error.data["version"] = now->version;
-        return MethodError(std::move(error));
+        return Rejected(std::move(error));
     }
 
     Services& all_;
@@ -346,9 +341,10 @@ void add_tensor_methods(Builtins& builtins, Services& all) {
     builtins.add({"tensor.delete", "Takes a name away; its readers keep their tensors.",
                   object({{"name", "string"}, {"version", "integer"}})},
                  {"name", "if_version", "owner"}, member(methods, &TensorMethods::remove));
-    builtins.add({"tensor.watch", "Waits for another version than after_version.",
-                  object({{"name", "string"}, {"version", "integer"}, {"changed", "boolean"}})},
-                 {"name", "after_version", "timeout_ms", "owner"}, member(methods, &TensorMethods::watch));
+    builtins.add(
+        {"tensor.watch", "Waits for another version than after_version.",
+         object({{"name", "string"}, {"version", "integer"}, {"changed", "boolean"}}), Builtins::Takes::a_wait},
+        {"name", "after_version", "timeout_ms", "owner"}, member(methods, &TensorMethods::watch));
 }
 
 }  // namespace shared_tensor::server

@@ -1,59 +1,59 @@
 #pragma once
 
-#include <functional>
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <stop_token>
 
-#include "base/concurrency/guarded.hpp"
+#include "base/concurrency/at_end.hpp"
 #include "net/server/server.hpp"
 #include "runtime/calls/execution.hpp"
 
 namespace shared_tensor::server {
 
-class LocalClient;
-
 /// Waits for results on behalf of one request, and stops waiting when the request's client is gone. Used by one thread.
 /// Lives until the request's handler has returned.
 class ClientWatch {
 public:
-    explicit ClientWatch(net::ResponseStream& response_stream)
-        : response_stream_(&response_stream), state_(std::make_shared<Guarded<State>>()) {}
+    explicit ClientWatch(net::ResponseStream& response_stream) : response_stream_(response_stream) {}
 
-    /// From now on the end of `process` counts as the client's end too: a forked child may keep the connection open.
-    /// Call it before anything else begins to watch.
-    void watch_process(std::shared_ptr<LocalClient> process) { process_ = std::move(process); }
+    /// From now on the end of the client's process counts as the client's end too: a forked child may keep the
+    /// connection open. Call it before anything else begins to watch.
+    void watch_process(std::stop_token end) { process_end_ = std::move(end); }
 
     /// Call this before the request waits or runs for long. If it returns false, answer that the server is busy.
-    bool may_take_long() { return response_stream_->may_take_long(); }
+    bool may_take_long() { return response_stream_.may_take_long(); }
 
     /// Blocks until the outcome is there and returns it; null if the deadline or the client's end came first.
-    runtime::OutcomePointer wait(const std::shared_ptr<runtime::Execution::Waiter>& waiter, SteadyTime deadline);
-
-    /// Begins to watch. Calls `told` once: from another thread when the client's end is detected, or at once if it was
-    /// detected before. `told` must not block. A later call replaces the callback.
-    void on_gone(std::function<void()> told);
-
-    /// Whether the client is known to be gone. The first call begins to watch.
-    bool gone();
-    /// Like gone(), but does not begin to watch.
-    bool known_gone() const {
-        return armed_ && state_->with([](const State& state) { return state.gone; });
+    runtime::OutcomePointer wait(const std::shared_ptr<runtime::Execution::Waiter>& waiter, SteadyTime deadline) {
+        // Watching the connection costs two system calls. Most calls end within this time, and then need none.
+        constexpr std::chrono::milliseconds kUnwatched{20};
+        if (auto outcome = waiter->execution()->outcome()) return outcome;
+        response_stream_.about_to_wait();
+        if (!gone_) {
+            if (auto outcome = waiter->wait_until(std::min(deadline, real_clock().now() + kUnwatched))) return outcome;
+        }
+        const std::stop_callback abandons(token(), [&] { waiter->abandon(); });
+        return waiter->wait_until(deadline);
     }
 
-private:
-    struct State {
-        bool gone = false;
-        std::shared_ptr<runtime::Execution::Waiter> waiting;
-        std::function<void()> told;
-    };
-    void arm();
+    /// Is stopped when the client is gone. Callbacks must not block. The first call begins to watch.
+    const std::stop_token& token() {
+        if (gone_) return *gone_;
+        gone_ = response_stream_.client_gone();
+        if (process_end_.stop_possible()) gone_ = either_.emplace(*gone_, process_end_).token();
+        return *gone_;
+    }
+    /// Whether the client is known to be gone. The first call begins to watch.
+    bool gone() { return token().stop_requested(); }
+    /// Like gone(), but does not begin to watch.
+    bool known_gone() const { return gone_ && gone_->stop_requested(); }
 
-    net::ResponseStream* response_stream_;
-    std::shared_ptr<Guarded<State>> state_;  // shared with the callbacks for the client's end
-    std::shared_ptr<LocalClient> process_;
-    std::optional<std::stop_callback<std::function<void()>>> watching_process_;
-    bool armed_ = false;
+private:
+    net::ResponseStream& response_stream_;
+    std::stop_token process_end_{};
+    std::optional<std::stop_token> gone_{};
+    std::optional<EitherStop> either_{};
 };
 
 }  // namespace shared_tensor::server

@@ -33,13 +33,6 @@ void mark_coded(net::Headers& headers, Coding coding) {
     headers = std::move(marked);
 }
 
-std::uint64_t size_of(const std::vector<net::BodyPart>& parts) {
-    std::uint64_t size = 0;
-    for (const net::BodyPart& part : parts)
-        size += part.size();
-    return size;
-}
-
 /// A copy of the first `most` bytes of the body, or of all bytes if there are fewer.
 std::vector<std::byte> first_of(const std::vector<net::BodyPart>& parts, std::size_t most) {
     std::vector<std::byte> first;
@@ -53,7 +46,7 @@ std::vector<std::byte> first_of(const std::vector<net::BodyPart>& parts, std::si
 
 /// Compresses the body in memory, if it becomes smaller.
 void compress(Compression how, CompressionTotals& totals, net::Response& response) {
-    const std::uint64_t size = response.text.size() + size_of(response.parts);
+    const std::uint64_t size = response.text.size() + net::size_of(response.parts);
     std::vector<std::byte> gathered;
     std::span<const std::byte> bytes = std::as_bytes(std::span(response.text));
     if (response.parts.size() == 1 && response.parts.front().source == nullptr) {
@@ -77,7 +70,7 @@ Coding known_coding(const net::Headers& headers) {
     if (!field) return Coding::none;
     const auto coding = headers.count("Content-Encoding") == 1 ? parse_coding(net::trim(*field)) : std::nullopt;
     if (coding) return *coding;
-    throw Rejected{415, json_rpc::invalid_params("Content-Encoding", "zstd, gzip or none", *field)};
+    throw Rejected(json_rpc::invalid_params("Content-Encoding", "zstd, gzip or none", *field), 415);
 }
 
 Decoded decoded(const net::Request& request, Coding coding, std::size_t most, CompressionTotals& totals,
@@ -90,33 +83,24 @@ Decoded decoded(const net::Request& request, Coding coding, std::size_t most, Co
         whole.share = shares;
         whole.bytes = decompress(coding, bytes, most, [&](std::size_t size) {
             auto share = hold(size - held);
-            if (share == nullptr) throw Rejected{503, json_rpc::busy(std::chrono::seconds(1))};
+            if (share == nullptr) throw Rejected(json_rpc::busy(std::chrono::seconds(1)), 503);
             shares->push_back(std::move(share));
             held = size;
         });
         totals.add({bytes.size(), whole.bytes.size(), 0, 0});
         return whole;
     } catch (const TooLong&) {
-        throw Rejected{413,
-                       json_rpc::invalid_params("Content-Encoding",
-                                                "at most " + std::to_string(most) + " bytes, uncompressed", "more")};
+        throw Rejected(json_rpc::invalid_params("Content-Encoding",
+                                                "at most " + std::to_string(most) + " bytes, uncompressed", "more"),
+                       413);
     } catch (const BadCompression& error) {
-        throw Rejected{400, json_rpc::invalid_params("Content-Encoding", "a body in this coding", error.what())};
+        reject("Content-Encoding", "a body in this coding", error.what());
     }
-}
-
-net::Response coding_rejection(const Rejected& rejected) {
-    net::Response response = error_response(rejected.status, rejected.error);
-    const auto& data = rejected.error.data;
-    const bool is_about_coding = data.is_object() && data.value("parameter", "") == "Content-Encoding";
-    if (rejected.status == 415 && is_about_coding) response.headers.add("Accept-Encoding", "zstd, gzip");
-    if (rejected.status == 503) response.headers.add("Retry-After", "1");
-    return response;
 }
 
 void compress_text(const net::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,
                    net::Response& response, net::ResponseStream& response_stream) {
-    if (response.text.size() + size_of(response.parts) <= kTextAtOnce) {
+    if (response.text.size() + net::size_of(response.parts) <= kTextAtOnce) {
         compress(choice_for(head, offer), totals, response);
     } else {
         send_compressed(head, offer, totals, response, response_stream);
@@ -132,7 +116,7 @@ bool send_compressed(const net::RequestHead& head, const CodingOffer& offer, Com
     start.parts.clear();
     mark_coded(start.headers, how.coding);
     const std::vector<net::BodyPart> parts = std::exchange(response.parts, {});
-    std::uint64_t sent = 0, left = size_of(parts);
+    std::uint64_t sent = 0, left = net::size_of(parts);
     const std::uint64_t size = left;
     const auto send = [&](std::span<const std::byte> piece) {
         sent += piece.size();

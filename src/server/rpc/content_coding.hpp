@@ -29,9 +29,6 @@ struct Decoded {
 Decoded decoded(const net::Request& request, Coding coding, std::size_t most, CompressionTotals& totals,
                 const std::function<std::shared_ptr<const void>(std::size_t bytes)>& hold);
 
-/// The response for a Rejected of decoded() or known_coding(). A 415 response lists the supported codings.
-net::Response coding_rejection(const Rejected& rejected);
-
 /// Compresses a response with a text body, if the client accepts a coding and the body becomes smaller. A body of more
 /// than 8 MiB is compressed while it is sent. In both cases the handler returns `response` afterwards.
 void compress_text(const net::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,

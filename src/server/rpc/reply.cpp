@@ -73,58 +73,6 @@ void print_error(const Json& id, const Error& error, json_rpc::LongText& out) {
     out += text;
 }
 
-/// Prints a value. If the value cannot be printed, returns the error that is to be printed instead. Throws TextTooLong.
-std::optional<Error> try_print(const Json& id, const codec::Value& value, tensor::TensorTransfer& transfer,
-                               IssuedHandles& issued, json_rpc::LongText& out) {
-    try {
-        print_value(id, value, transfer, issued, out);
-        return std::nullopt;
-    } catch (const json_rpc::TextTooLong&) {
-        throw;
-    } catch (const tensor::TooManyElements& error) {
-        return too_many_elements(error);
-    } catch (const ReplyStopped& stopped) {
-        return stopped.error();
-    } catch (const tensor::TransportNotPossible& error) {
-        return json_rpc::transport_not_possible(error.reasons_json());
-    } catch (const TooManyHandles& error) {
-        return json_rpc::out_of_memory(error.what());
-    } catch (const std::bad_alloc&) {
-        return json_rpc::out_of_memory("the answer needed more memory than there is");
-    } catch (const std::exception& error) {
-        log::error("an answer could not be written: ", error.what());
-        return json_rpc::internal_error();
-    }
-}
-
-}  // namespace
-
-void print_outcome(const Json& id, const runtime::CallOutcome& outcome, tensor::TensorTransfer& transfer,
-                   IssuedHandles& issued, const FaultWatch& memory, const ReplyLimits& limits,
-                   json_rpc::LongText& out) {
-    if (outcome.failed()) return print_error(id, *outcome.error(), out);
-    const std::size_t start = out.size(), whole_limit = out.limit();
-    const bool batch_ends_first = whole_limit - start < limits.max_json_bytes;
-    if (!batch_ends_first) out.set_limit(start + limits.max_json_bytes);
-    std::optional<Error> error;
-    try {
-        error = try_print(id, *outcome.value(), transfer, issued, out);
-    } catch (const json_rpc::TextTooLong&) {
-        if (batch_ends_first) {
-            issued.take_back();
-            throw;
-        }
-        error = too_long(limits.max_json_bytes);
-    }
-    out.set_limit(whole_limit);
-    // A plain value does not lie in that memory: the memory was checked when the value was made.
-    if (!error && !outcome.value()->is_plain() && memory.failed()) error = runtime::memory_failed();
-    if (!error) return;
-    issued.take_back();
-    out.truncate(start);
-    print_error(id, *error, out);
-}
-
 json_rpc::Error too_long(std::size_t limit_bytes) {
     return json_rpc::response_too_large(limit_bytes,
                                         "ask for less at a time, take large tensors by another transport "
@@ -140,6 +88,61 @@ json_rpc::Error too_many_elements(const tensor::TooManyElements& tensor) {
          {"detail",
           "take large tensors by another transport (Shared-Tensor-Accept: base64, body, or shm on the daemon's host), "
           "or raise the daemon's --max-reply-data-elements"}});
+}
+
+}  // namespace
+
+std::optional<Error> unprintable(std::size_t limit_bytes) {
+    try {
+        throw;
+    } catch (const tensor::TooManyElements& error) {
+        return too_many_elements(error);
+    } catch (const ReplyStopped& stopped) {
+        return stopped.error();
+    } catch (const tensor::TransportNotPossible& error) {
+        return json_rpc::transport_not_possible(error.reasons_json());
+    } catch (const TooManyHandles& error) {
+        return json_rpc::out_of_memory(error.what());
+    } catch (const json_rpc::TextTooLong&) {
+        return too_long(limit_bytes);
+    } catch (...) {
+        return std::nullopt;
+    }
+}
+
+void print_outcome(const Json& id, const runtime::CallOutcome& outcome, tensor::TensorTransfer& transfer,
+                   IssuedHandles& issued, const FaultWatch& memory, const ReplyLimits& limits,
+                   json_rpc::LongText& out) {
+    if (outcome.failed()) return print_error(id, *outcome.error(), out);
+    const std::size_t start = out.size(), whole_limit = out.limit();
+    const bool batch_ends_first = whole_limit - start < limits.max_json_bytes;
+    if (!batch_ends_first) out.set_limit(start + limits.max_json_bytes);
+    std::optional<Error> error;
+    try {
+        print_value(id, *outcome.value(), transfer, issued, out);
+    } catch (const json_rpc::TextTooLong&) {
+        if (batch_ends_first) {
+            issued.take_back();
+            throw;
+        }
+        error = too_long(limits.max_json_bytes);
+    } catch (const std::bad_alloc&) {
+        error = unprintable(limits.max_json_bytes)
+                    .value_or(json_rpc::out_of_memory("the answer needed more memory than there is"));
+    } catch (const std::exception& thrown) {
+        error = unprintable(limits.max_json_bytes);
+        if (!error) {
+            log::error("an answer could not be written: ", thrown.what());
+            error = json_rpc::internal_error();
+        }
+    }
+    out.set_limit(whole_limit);
+    // A plain value does not lie in that memory: the memory was checked when the value was made.
+    if (!error && !outcome.value()->is_plain() && memory.failed()) error = runtime::memory_failed();
+    if (!error) return;
+    issued.take_back();
+    out.truncate(start);
+    print_error(id, *error, out);
 }
 
 net::Response finish_reply(ReplyText json, const tensor::TensorTransfer& transfer) {
@@ -162,30 +165,51 @@ net::Response finish_reply(ReplyText json, const tensor::TensorTransfer& transfe
     return response;
 }
 
-void set_status(net::Response& response, const Error& error) {
-    const bool busy = error.is(json_rpc::ErrorCode::busy);
-    if (!busy && !error.is(json_rpc::ErrorCode::shutting_down)) return;
-    response.status = 503;
-    const auto millis = busy && error.data.is_object() ? error.data.value("retry_after_ms", 1000) : 1000;
-    response.headers.add("Retry-After", std::to_string((millis + 999) / 1000));
+namespace {
+
+bool asks_to_come_back(const Error& error) {
+    return error.is(json_rpc::ErrorCode::busy) || error.is(json_rpc::ErrorCode::shutting_down);
 }
 
-net::Response error_response(int status, const Error& error) {
+net::Response response_of(int status, const Json& id, const Error& error) {
     std::string text;
-    json_rpc::print(json_rpc::Response{nullptr, error}, text);
+    json_rpc::print({id, error}, text);
     return net::Response::json(status, std::move(text));
 }
 
-net::Response busy_response(std::string_view reason) {
-    net::Response response = error_response(503, json_rpc::busy(std::chrono::seconds(1), reason));
-    response.headers.add("Retry-After", "1");
+void add_retry_after(net::Response& response, const Error& error) {
+    const auto millis = error.data.is_object() ? error.data.value("retry_after_ms", 1000) : 1000;
+    response.headers.add("Retry-After", std::to_string((millis + 999) / 1000));
+}
+
+}  // namespace
+
+void set_status(net::Response& response, const Error& error) {
+    if (!asks_to_come_back(error)) return;
+    response.status = 503;
+    add_retry_after(response, error);
+}
+
+net::Response error_response(int status, const Error& error) {
+    net::Response response = response_of(status, nullptr, error);
+    if (asks_to_come_back(error)) add_retry_after(response, error);
     return response;
 }
 
+net::Response error_response(const Rejected& rejected) {
+    net::Response response = error_response(rejected.status, rejected.error);
+    const Json& data = rejected.error.data;
+    const bool is_about_coding = data.is_object() && data.value("parameter", "") == "Content-Encoding";
+    if (rejected.status == 415 && is_about_coding) response.headers.add("Accept-Encoding", "zstd, gzip");
+    return response;
+}
+
+net::Response busy_response(std::string_view reason) {
+    return error_response(503, json_rpc::busy(std::chrono::seconds(1), reason));
+}
+
 json_rpc::Error too_many_requests(std::chrono::milliseconds wait) {
-    Error error = json_rpc::busy(wait);
-    error.data["detail"] = "this client sends more requests a second than --max-client-requests allows";
-    return error;
+    return json_rpc::busy(wait, "this client sends more requests a second than --max-client-requests allows");
 }
 
 json_rpc::Error no_thread() {
@@ -195,9 +219,7 @@ json_rpc::Error no_thread() {
 }
 
 net::Response error_reply(const Json& id, const Error& error) {
-    std::string text;
-    json_rpc::print({id, error}, text);
-    net::Response response = net::Response::json(200, std::move(text));
+    net::Response response = response_of(200, id, error);
     set_status(response, error);
     return response;
 }

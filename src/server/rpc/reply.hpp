@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "protocol/json_rpc/json_text.hpp"
 #include "protocol/json_rpc/message.hpp"
 #include "runtime/calls/outcome.hpp"
+#include "server/methods/rejected.hpp"
 #include "server/rpc/client_watch.hpp"
 #include "server/rpc/reply_context.hpp"
 #include "tensor/transports/tensor_transfer.hpp"
@@ -67,25 +69,28 @@ private:
 /// Throws json_rpc::TextTooLong if the limit of `out` itself is too low.
 void print_outcome(const json_rpc::Json& id, const runtime::CallOutcome& outcome, tensor::TensorTransfer& transfer,
                    IssuedHandles& issued, const FaultWatch& memory, const ReplyLimits& limits, json_rpc::LongText& out);
-/// -32003 for an answer whose text is too long.
-json_rpc::Error too_long(std::size_t limit_bytes);
-/// -32003 for a tensor that cannot be written as `data`.
-json_rpc::Error too_many_elements(const tensor::TooManyElements& tensor);
 
 /// The HTTP answer around printed JSON: plain, or in frame form when tensors went by body.
 net::Response finish_reply(ReplyText json, const tensor::TensorTransfer& transfer);
 
-/// An HTTP error status with `error` as its body, for failures below JSON-RPC.
+/// The error for the caller if the exception that is being handled tells why a value could not be printed; else
+/// nullopt. Call it in a catch block. `limit_bytes`: of the text.
+std::optional<json_rpc::Error> unprintable(std::size_t limit_bytes);
+
+/// A failure below JSON-RPC: `error` with an HTTP status. The two errors that ask a client to come back (busy, shutting
+/// down) bring Retry-After.
 net::Response error_response(int status, const json_rpc::Error& error);
+/// A 415 response for a content coding lists the supported codings.
+net::Response error_response(const Rejected& rejected);
 /// 503, for a request that may be sent again a second later.
 net::Response busy_response(std::string_view reason = {});
 /// -32001 for a client that sends more requests than it may.
 json_rpc::Error too_many_requests(std::chrono::milliseconds wait);
 /// -32001 for a request that waits, if no thread can be spared (net::ResponseStream::may_take_long).
 json_rpc::Error no_thread();
-/// Answers with `error`. The two errors that ask a client to come back (busy, shutting_down) get status 503 and
-/// Retry-After, all others status 200.
+/// Answers with `error`, as set_status() says.
 net::Response error_reply(const json_rpc::Json& id, const json_rpc::Error& error);
+/// The two errors that ask a client to come back get status 503 and Retry-After, all others status 200.
 void set_status(net::Response& response, const json_rpc::Error& error);
 
 }  // namespace shared_tensor::server

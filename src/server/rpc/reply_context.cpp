@@ -6,71 +6,93 @@
 
 #include <shared_tensor/value.hpp>
 
+#include "net/message/fields.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/version.hpp"
+#include "server/files/files.hpp"
+#include "server/methods/rejected.hpp"
 
 namespace shared_tensor::server {
 
 namespace {
 
-using json_rpc::Error;
 using json_rpc::Json;
 
 constexpr std::int64_t kMaxTimeoutMs = 24LL * 3600 * 1000;
 
-std::variant<std::chrono::milliseconds, Error> checked_timeout(std::int64_t value, std::string_view name) {
+std::chrono::milliseconds checked_timeout(std::int64_t value, std::string_view name) {
     if (value >= 1 && value <= kMaxTimeoutMs) return std::chrono::milliseconds(value);
-    return json_rpc::invalid_params(name, "milliseconds from 1 to 86400000", std::to_string(value));
+    reject(name, "milliseconds from 1 to 86400000", std::to_string(value));
 }
 
-std::variant<std::chrono::milliseconds, Error> parse_timeout(std::string_view text) {
+std::chrono::milliseconds parse_timeout(std::string_view text) {
     std::int64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) {
-        return json_rpc::invalid_params("Request-Timeout", "milliseconds from 1 to 86400000",
-                                        std::string(1, '"').append(text) + '"');
-    }
+    if (error != std::errc() || end != text.data() + text.size())
+        reject("Request-Timeout", "milliseconds from 1 to 86400000", std::string(1, '"').append(text) + '"');
     return checked_timeout(value, "Request-Timeout");
 }
 
-/// Ignores unknown transports. Returns an error if a requirement names only unknown transports.
-std::optional<Error> required_transports(std::string_view list, std::vector<tensor::TransportKind>& required) {
-    const tensor::TransportList requested = tensor::parse_transports(list);
+/// Ignores unknown transports, but rejects a requirement that names only unknown ones.
+std::vector<tensor::TransportKind> required_transports(std::string_view list) {
+    tensor::TransportList requested = tensor::parse_transports(list);
     if (requested.transports.empty() && !requested.unknown.empty()) {
         Json reasons = Json::object();
         for (const std::string& word : requested.unknown)
             reasons[word] = "this server knows no such transport";
-        return json_rpc::transport_not_possible(std::move(reasons));
+        throw Rejected(json_rpc::transport_not_possible(std::move(reasons)));
     }
-    required = requested.transports;
-    return std::nullopt;
+    return std::move(requested.transports);
 }
 
-std::optional<Error> wrong(const Json& meta, const char* name, bool right, const char* expected) {
-    if (right || !meta.contains(name)) return std::nullopt;
-    return json_rpc::invalid_request(std::string("meta.") + name + " must be " + expected);
-}
+/// An option that is a text, in a header as in "meta".
+struct TextOption {
+    const char* header;
+    const char* meta;
+    void (*set)(CallMeta& result, std::string_view text);
+};
+constexpr TextOption kTextOptions[] = {
+    {"Shared-Tensor-Accept", "accept",
+     [](CallMeta& result, std::string_view text) { result.policy.accept = tensor::parse_transports(text).transports; }},
+    {"Shared-Tensor-Coding", "coding", [](CallMeta& result, std::string_view text) { result.policy.codings = text; }},
+    {"Shared-Tensor-Require", "require",
+     [](CallMeta& result, std::string_view text) { result.policy.require = required_transports(text); }},
+    {"Idempotency-Key", "idempotency_key",
+     [](CallMeta& result, std::string_view text) { result.idempotency_key = text; }},
+    {"Shared-Tensor-Session", "session", [](CallMeta& result, std::string_view text) { result.session = text; }},
+    {"traceparent", "traceparent", [](CallMeta&, std::string_view) {}},  // the server has no use for it
+};
 
-std::optional<Error> check_types(const Json& meta) {
-    const auto is_text = [&](const char* name) { return meta.contains(name) && meta[name].is_string(); };
-    for (const char* name : {"accept", "coding", "require", "idempotency_key", "session", "traceparent"}) {
-        if (auto error = wrong(meta, name, is_text(name), "a string")) return error;
-    }
-    return wrong(meta, "timeout_ms", meta.contains("timeout_ms") && meta["timeout_ms"].is_number_integer(),
-                 "an integer");
-}
-
-std::optional<Error> read_window(const Json& meta, streams::Window& window) {
-    const auto found = meta.find("stream_window");
-    if (found == meta.end()) return std::nullopt;
-    const auto count = [&](const char* name, std::size_t otherwise) -> std::size_t {
-        if (!found->is_object() || !found->contains(name)) return otherwise;
-        const Json& number = (*found)[name];
+streams::Window read_window(const Json& window, streams::Window otherwise) {
+    const auto count = [&](const char* name, std::size_t usual) -> std::size_t {
+        if (!window.is_object() || !window.contains(name)) return usual;
+        const Json& number = window[name];
         return number.is_number_unsigned() ? number.get<std::size_t>() : 0;
     };
-    window = {count("items", window.items), count("bytes", window.bytes)};
-    if (found->is_object() && window.items > 0 && window.bytes > 0) return std::nullopt;
-    return json_rpc::invalid_request("meta.stream_window must be an object of \"items\" and \"bytes\", from 1 on");
+    const streams::Window read{count("items", otherwise.items), count("bytes", otherwise.bytes)};
+    if (window.is_object() && read.items > 0 && read.bytes > 0) return read;
+    throw Rejected(
+        json_rpc::invalid_request("meta.stream_window must be an object of \"items\" and \"bytes\", from 1 on"));
+}
+
+/// Overrides the defaults in `result` by the options in the "meta" member of a request.
+void read_meta(const Json& meta, CallMeta& result) {
+    const auto check = [](bool right, const char* name, const char* expected) {
+        if (!right) throw Rejected(json_rpc::invalid_request(std::string("meta.") + name + " must be " + expected));
+    };
+    if (!meta.is_object()) return;
+    for (const TextOption& option : kTextOptions) {
+        const auto found = meta.find(option.meta);
+        if (found == meta.end()) continue;
+        check(found->is_string(), option.meta, "a string");
+        option.set(result, found->get_ref<const std::string&>());
+    }
+    if (const auto timeout = meta.find("timeout_ms"); timeout != meta.end()) {
+        check(timeout->is_number_integer(), "timeout_ms", "an integer");
+        result.timeout = checked_timeout(timeout->get<std::int64_t>(), "meta.timeout_ms");
+    }
+    if (const auto window = meta.find("stream_window"); window != meta.end())
+        result.stream_window = read_window(*window, result.stream_window);
 }
 
 }  // namespace
@@ -83,50 +105,22 @@ std::string id_text(const std::optional<json_rpc::Json>& id) {
     return id->dump();
 }
 
-CallDefaults read_headers(const net::Headers& headers) {
-    CallMeta meta;
+CallDefaults read_headers(const net::Headers& headers) try {
     if (const auto version = headers.find(kProtocolHeader)) {
         const std::string mismatch = protocol_mismatch(*version, "this server", "the client");
         if (!mismatch.empty()) return json_rpc::invalid_request(mismatch);
     }
-    if (const auto accept = headers.find("Shared-Tensor-Accept")) {
-        meta.policy.accept = tensor::parse_transports(*accept).transports;
-    } else if (const auto types = headers.find("Accept");
-               types && types->find(codec::kFrameContentType) != types->npos) {
-        meta.policy.accept = {tensor::TransportKind::body, tensor::TransportKind::base64, tensor::TransportKind::data};
+    CallMeta result;
+    if (!net::first_accepted(headers, {codec::kFrameContentType}).empty())
+        result.policy.accept = {tensor::TransportKind::body, tensor::TransportKind::base64,
+                                tensor::TransportKind::data};
+    for (const TextOption& option : kTextOptions) {
+        if (const auto text = headers.find(option.header)) option.set(result, *text);
     }
-    meta.policy.codings = headers.find("Shared-Tensor-Coding").value_or("");
-    if (const auto require = headers.find("Shared-Tensor-Require")) {
-        if (auto error = required_transports(*require, meta.policy.require)) return std::move(*error);
-    }
-    if (const auto timeout = headers.find("Request-Timeout")) {
-        auto parsed = parse_timeout(*timeout);
-        if (auto* error = std::get_if<Error>(&parsed)) return std::move(*error);
-        meta.timeout = std::get<std::chrono::milliseconds>(parsed);
-    }
-    meta.idempotency_key = headers.find("Idempotency-Key").value_or("");
-    meta.session = headers.find("Shared-Tensor-Session").value_or("");
-    return meta;
-}
-
-std::optional<Error> read_meta(const Json& meta, CallMeta& result) {
-    if (!meta.is_object()) return std::nullopt;
-    if (auto error = check_types(meta)) return error;
-    if (meta.contains("accept"))
-        result.policy.accept = tensor::parse_transports(meta["accept"].get_ref<const std::string&>()).transports;
-    if (meta.contains("require")) {
-        if (auto error = required_transports(meta["require"].get_ref<const std::string&>(), result.policy.require))
-            return error;
-    }
-    if (meta.contains("coding")) result.policy.codings = meta["coding"].get<std::string>();
-    if (meta.contains("timeout_ms")) {
-        auto timeout = checked_timeout(meta["timeout_ms"].get<std::int64_t>(), "meta.timeout_ms");
-        if (auto* error = std::get_if<Error>(&timeout)) return std::move(*error);
-        result.timeout = std::get<std::chrono::milliseconds>(timeout);
-    }
-    if (meta.contains("idempotency_key")) result.idempotency_key = meta["idempotency_key"].get<std::string>();
-    if (meta.contains("session")) result.session = meta["session"].get<std::string>();
-    return read_window(meta, result.stream_window);
+    if (const auto timeout = headers.find("Request-Timeout")) result.timeout = parse_timeout(*timeout);
+    return result;
+} catch (const Rejected& rejected) {
+    return rejected.error;
 }
 
 codec::Json IssuedHandles::describe(const ObjectPointer& object) {
@@ -146,6 +140,37 @@ void IssuedHandles::take_back() {
 }
 
 namespace {
+
+/// The transport `url`: the tensor stays in the server under a lease of its own, and the reader fetches the bytes when
+/// it needs them (GET /tensors/LEASE).
+class Url final : public tensor::Transport {
+public:
+    Url(runtime::LeaseTable& leases, runtime::LeaseHolder lease_holder)
+        : leases_(&leases), lease_holder_(std::move(lease_holder)) {}
+
+    tensor::TransportKind kind() const override { return tensor::TransportKind::url; }
+    /// Device memory is scarce: it is not kept for a client that may never fetch it.
+    tensor::Viability fits(const codec::TensorHandle& tensor) const override {
+        return {tensor.on_device() ? "the tensor lies in device memory, which is not kept for later" : ""};
+    }
+    tensor::Imported import(const tensor::Descriptor&, const tensor::Incoming&) const override {
+        throw InvalidValue("url", "a tensor that is sent, or {\"$ref\": lease} for one that is here", "a url");
+    }
+    tensor::Exported export_to(const codec::TensorPointer& tensor, tensor::OutgoingBody&) const override {
+        auto granted = leases_->grant(lease_holder_, tensor::name_of(tensor::TransportKind::url), tensor->bytes(),
+                                      {tensor, [](bool) {}});  // its readers get copies, and map no memory
+        if (auto* rejected = std::get_if<runtime::LeaseTable::Rejected>(&granted))
+            throw tensor::CannotLend(std::move(rejected->reason));
+        tensor::Exported exported;
+        exported.lent.lease = std::move(std::get<std::string>(granted));
+        exported.content.append("\"").append(kTensorPrefix).append(exported.lent.lease).append("\"");
+        return exported;
+    }
+
+private:
+    runtime::LeaseTable* const leases_;
+    const runtime::LeaseHolder lease_holder_;
+};
 
 /// The transports of a client without a local channel.
 const tensor::Transports& transports_without_memory() {
@@ -174,22 +199,21 @@ std::string ReplyContext::busy() const {
     return only_memory ? client->busy() : std::string();
 }
 
-const tensor::Transports& ReplyContext::transports() const {
-    return url != nullptr ? url->transports() : transports_of(client);
-}
+const tensor::Transports& ReplyContext::transports() const { return with_url ? *with_url : transports_of(client); }
 
 namespace {
 
-/// Returns false if the session does not exist or is not the caller's.
-bool enter_session(Services& all, const Principal& principal, ReplyContext& reply_context) {
+void enter_session(Services& all, const Principal& principal, ReplyContext& reply_context) {
     const std::string& token = reply_context.meta.session;
-    if (token.empty()) return true;
+    if (token.empty()) return;
     const auto session = all.sessions.touch(token, principal.name);
-    if (!session) return false;
+    if (!session) throw Rejected(json_rpc::unknown_or_expired("session", all.epoch));
     if (session->keeps_state) reply_context.state_session = token;
-    if (session->channel == 0) return true;
+    if (session->channel == 0) return;
     reply_context.client = all.local.find(session->channel);
-    return reply_context.client != nullptr;  // null: the channel was closed, and the session is about to end
+    if (reply_context.client == nullptr)  // the channel was closed, and the session is about to end
+        throw Rejected(json_rpc::unknown_or_expired("session", all.epoch));
+    reply_context.memory = reply_context.client->watch_memory();
 }
 
 /// Offers `url` only to clients that ask for it: others would not know that they must fetch the tensor.
@@ -198,23 +222,26 @@ void offer_url(Services& all, const Principal& principal, ReplyContext& reply_co
     if (!has_url(policy.require.empty() ? policy.accept : policy.require)) return;
     runtime::LeaseHolder lease_holder{principal.name, url_lease_holder(principal.name, reply_context.meta.session), 0,
                                       false};
-    reply_context.url =
-        std::make_unique<const UrlTransports>(transports_of(reply_context.client), all.leases, std::move(lease_holder));
+    reply_context.url = std::make_unique<const Url>(all.leases, std::move(lease_holder));
+    reply_context.with_url.emplace(transports_of(reply_context.client).with(*reply_context.url));
 }
 
 }  // namespace
 
-std::optional<Error> find_context(Services& all, const Principal& principal, const CallMeta& defaults, const Json& meta,
-                                  ReplyContext& reply_context) {
+std::string url_lease_holder(std::string_view principal, std::string_view session) {
+    return std::string("@").append(session.empty() ? principal : session);
+}
+
+ReplyContext find_context(Services& all, const Principal& principal, const CallMeta& defaults, const Json& meta) {
+    ReplyContext reply_context;
     reply_context.meta = defaults;
-    if (auto error = read_meta(meta, reply_context.meta)) return error;
-    if (!enter_session(all, principal, reply_context)) return json_rpc::unknown_or_expired("session", all.epoch);
-    if (reply_context.client != nullptr) reply_context.memory = reply_context.client->watch_memory();
+    read_meta(meta, reply_context.meta);
+    enter_session(all, principal, reply_context);
     offer_url(all, principal, reply_context);
     tensor::ExportPolicy& policy = reply_context.meta.policy;
     policy.most_data_elements = all.options.replies.max_data_elements;
     if (accepts(policy.codings, Coding::zstd)) policy.compression = all.compression.for_tensors();
-    return std::nullopt;
+    return reply_context;
 }
 
 IssuedHandles::IssuedHandles(Services& all, const Principal& principal, const ReplyContext& reply_context)

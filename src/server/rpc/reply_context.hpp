@@ -15,7 +15,6 @@
 #include "protocol/codec/value.hpp"
 #include "protocol/json_rpc/message.hpp"
 #include "runtime/calls/outcome.hpp"
-#include "server/files/url_transports.hpp"
 #include "server/services.hpp"
 #include "streams/stream_message.hpp"
 #include "tensor/transports/tensor_transfer.hpp"
@@ -39,9 +38,6 @@ CallDefaults read_headers(const net::Headers& headers);
 /// Returns the id of a request for the log, shortened; empty for a notification.
 std::string id_text(const std::optional<json_rpc::Json>& id);
 
-/// Overrides the defaults in `result` by the options in `meta`. Returns an error if `meta` is invalid.
-std::optional<json_rpc::Error> read_meta(const json_rpc::Json& meta, CallMeta& result);
-
 /// The reader of an answer already has as many handles as it may have.
 class TooManyHandles : public std::runtime_error {
 public:
@@ -51,10 +47,12 @@ public:
 /// The reply context of a request: its options, its session, and the transports between its client and the server.
 struct ReplyContext {
     CallMeta meta{};
-    std::string state_session{};                 // the session for stateful functions; empty: none
-    std::shared_ptr<LocalClient> client{};       // its local channel, which shares memory; null: none
-    std::unique_ptr<const UrlTransports> url{};  // the transport `url`; null: the client did not ask for it
-    FaultWatch memory{};                         // watches memory of `client`; made before that memory is read
+    std::string state_session{};            // the session for stateful functions; empty: none
+    std::shared_ptr<LocalClient> client{};  // its local channel, which shares memory; null: none
+    /// The transport `url`, and the transports with it; null: the client did not ask for it.
+    std::unique_ptr<const tensor::Transport> url{};
+    std::optional<tensor::Transports> with_url{};
+    FaultWatch memory{};  // watches memory of `client`; made before that memory is read
 
     const tensor::Transports& transports() const;
     /// Returns why no tensor can be sent now: the client accepts shared memory only, and none is left. Empty if tensors
@@ -62,10 +60,14 @@ struct ReplyContext {
     std::string busy() const;
 };
 
-/// Fills in `reply_context`. `meta` is the "meta" member of the request. Returns an error if `meta` is invalid, or if
-/// it names a session that the principal does not have.
-std::optional<json_rpc::Error> find_context(Services& all, const Principal& principal, const CallMeta& defaults,
-                                            const json_rpc::Json& meta, ReplyContext& reply_context);
+/// Returns the lease holder of a `url` lease: the session, or the principal if the request names no session. It never
+/// equals a client of the local channel, whose leases end with its process.
+std::string url_lease_holder(std::string_view principal, std::string_view session);
+
+/// Makes the context of a request whose "meta" member is `meta`. Throws Rejected if `meta` is invalid, or if it names a
+/// session that the principal does not have.
+ReplyContext find_context(Services& all, const Principal& principal, const CallMeta& defaults,
+                          const json_rpc::Json& meta);
 
 /// The handles that one answer issues to its reader. Not thread-safe.
 class IssuedHandles {

@@ -1,7 +1,6 @@
 // Batches: all items run at once, except items that use results of other items.
 
 #include <algorithm>
-#include <array>
 
 #include "runtime/functions/arguments.hpp"
 #include "server/rpc/rpc_endpoint.hpp"
@@ -35,12 +34,6 @@ private:
     Guarded<bool> happened_{false};
 };
 
-/// The daemon's own methods that may block this thread.
-bool may_wait(const std::string& method) {
-    static constexpr std::array<std::string_view, 3> kWaiting = {"task.wait", "task.result", "tensor.watch"};
-    return std::find(kWaiting.begin(), kWaiting.end(), method) != kWaiting.end();
-}
-
 }  // namespace
 
 /// Runs the items of a batch of which some wait for others. All work is done on the connection thread: it waits for the
@@ -59,7 +52,7 @@ public:
     void run() {
         start_ready();
         if (all_started()) return;
-        message_->client.on_gone([progress = progress_] { progress->tell(); });
+        const std::stop_callback gone(message_->client.token(), [this] { progress_->tell(); });
         while (!all_started()) {
             if (message_->client.known_gone()) return abandon();
             collect();
@@ -121,7 +114,7 @@ private:
     bool run_builtin(bool waiting_ones) {
         for (Item& item : *items_) {
             const bool next = item.wanted && item.started && item.builtin() != nullptr && item.outcome == nullptr;
-            if (!next || may_wait(item.request.method) != waiting_ones) continue;
+            if (!next || (item.builtin()->takes == Builtins::Takes::a_wait) != waiting_ones) continue;
             endpoint_->finish(*message_, item);
             return true;
         }

@@ -1,7 +1,6 @@
 #include "server/rpc/rpc_endpoint.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "base/log/log.hpp"
 #include "protocol/codec/frame.hpp"
@@ -29,13 +28,6 @@ std::string timing(std::chrono::nanoseconds queue, std::chrono::nanoseconds comp
     text += ", compute;dur=";
     append_milliseconds(text, compute);
     return text;
-}
-
-/// The daemon's own methods that may occupy their thread for long.
-bool takes_long(std::string_view method) {
-    constexpr std::array<std::string_view, 5> kLong = {"task.wait", "task.result", "tensor.watch", "model.load",
-                                                       "model.unload"};
-    return std::find(kLong.begin(), kLong.end(), method) != kLong.end();
 }
 
 std::variant<codec::Frame, Error> split(const net::Request& request, bool is_frame) {
@@ -72,12 +64,15 @@ net::Response RpcEndpoint::answer(const net::Request& request, bool is_frame, co
     const CallDefaults defaults = read_headers(request.head.headers);
     const json_rpc::Request* only = only_request(received.message);
     if (only != nullptr) received.target = find(only->method);
-    if (only != nullptr && received.target->streams() && accepts_events(request.head.headers)) {
-        auto rejected = answer_by_events(*all_, *only, received.target->function, std::move(received.tensors), defaults,
-                                         principal, response_stream);
-        return rejected ? std::move(*rejected) : net::Response();
+    if (only == nullptr || !received.target->streams() || !accepts_events(request.head.headers))
+        return answer(std::move(received), defaults, principal, response_stream);
+    try {
+        answer_by_events(*all_, *only, received.target->function, std::move(received.tensors), defaults, principal,
+                         response_stream);
+        return {};
+    } catch (const Rejected& rejected) {
+        return error_reply(only->id.value_or(nullptr), rejected.error);
     }
-    return answer(std::move(received), defaults, principal, response_stream);
 }
 
 net::Response RpcEndpoint::answer(Received received, const CallDefaults& defaults, const Principal& principal,
@@ -129,32 +124,25 @@ net::Response RpcEndpoint::answer_items(Message& message, Received received, con
     return response;
 }
 
-void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) const {
-    if (!message.principal.may_call(item.request.method)) {
-        item.outcome = make_outcome(json_rpc::not_authorised(reason_against(item.request.method)));
-        return;
-    }
-    if (auto error = find_context(*all_, message.principal, defaults, item.request.meta, item.to)) {
-        item.outcome = make_outcome(std::move(*error));
-        return;
-    }
-    if (item.to.client != nullptr) message.client.watch_process(item.to.client);
+void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) const try {
+    if (!message.principal.may_call(item.request.method))
+        throw Rejected(json_rpc::not_authorised(reason_against(item.request.method)));
+    item.to = find_context(*all_, message.principal, defaults, item.request.meta);
+    if (item.to.client != nullptr) message.client.watch_process(item.to.client->end());
     message.transfer.set_transports(item.to.transports());
     message.transfer.set_borrow(false);
     if (!item.target) item.target = find(item.request.method);
-    const bool is_builtin = item.builtin() != nullptr;
-    const bool waits = is_builtin ? takes_long(item.request.method) : !item.request.is_notification();
-    if (waits && !message.client.may_take_long()) {
-        item.outcome = make_outcome(no_thread());
-        return;
-    }
-    if (is_builtin) return;
+    const Builtins::Method* const builtin = item.builtin();
+    const bool takes_long =
+        builtin != nullptr ? builtin->takes != Builtins::Takes::no_time : !item.request.is_notification();
+    if (takes_long && !message.client.may_take_long()) throw Rejected(no_thread());
+    if (builtin != nullptr) return;
     // Checked before the call runs: a client that gets -32001 may call again.
-    if (const std::string reason = item.to.busy(); !reason.empty()) {
-        item.outcome = make_outcome(json_rpc::busy(std::chrono::seconds(1), reason));
-        return;
-    }
+    if (const std::string reason = item.to.busy(); !reason.empty())
+        throw Rejected(json_rpc::busy(std::chrono::seconds(1), reason));
     start_call(message, item);
+} catch (const Rejected& rejected) {
+    item.outcome = make_outcome(rejected.error);
 }
 
 /// Whether the function may read the caller's device memory in place: only if the call does not outlive its request,
@@ -196,10 +184,10 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
 runtime::OutcomePointer RpcEndpoint::run_builtin(Message& message, Item& item, const Builtins::Method& method) const {
     message.transfer.set_transports(item.to.transports());
     try {
-        return method({item.request.params, item.to, message.principal, message.client, message.transfer,
-                       message.wait_end, message.references});
-    } catch (const MethodError& bad) {
-        return make_outcome(bad.error());
+        return method.run({item.request.params, item.to, message.principal, message.client, message.transfer,
+                           message.wait_end, message.references});
+    } catch (const Rejected& rejected) {
+        return make_outcome(rejected.error);
     } catch (const std::bad_alloc&) {
         return make_outcome(json_rpc::out_of_memory("the method needed more memory than there is"));
     } catch (const std::exception& error) {

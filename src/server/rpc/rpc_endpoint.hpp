@@ -2,12 +2,11 @@
 
 #include "net/server/server.hpp"
 #include "protocol/json_rpc/message.hpp"
-#include "server/methods/builtins.hpp"
+#include "server/methods/methods.hpp"
 #include "server/rpc/client_watch.hpp"
 #include "server/rpc/reply.hpp"
 #include "server/rpc/reply_context.hpp"
 #include "server/streams/stream_call.hpp"
-#include "server/transport_totals.hpp"
 
 namespace shared_tensor::server {
 
@@ -37,7 +36,7 @@ public:
         std::optional<Target> target{};  ///< of its only request, if the caller looked it up
     };
     /// Returns the request of a message; null for a batch or an invalid request.
-    static const json_rpc::Request* only_request(const json_rpc::Message& message) {
+    static auto only_request(auto& message) {
         return message.is_batch ? nullptr : std::get_if<json_rpc::Request>(&message.items.front());
     }
     std::variant<json_rpc::Message, json_rpc::Response> parse(std::string_view json) const;

@@ -6,6 +6,7 @@
 #include "base/log/log.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/json_rpc/message.hpp"
+#include "server/methods/methods.hpp"
 
 namespace shared_tensor::server {
 
@@ -21,49 +22,26 @@ std::string text_of(const Json& id) {
 }
 
 constexpr std::uint64_t kMostUnread = 64 << 20;  // unsent bytes, for a peer that sends further requests
+/// The limit of task subscriptions of one socket. A client can ask for the state of further tasks. Each subscription
+/// costs some hundred bytes.
+constexpr std::size_t kMaxWatches = 1000;
 
 }  // namespace
-
-struct RpcSocket::Message {
-    json_rpc::Message parsed;
-    std::span<const std::byte> tensors{};
-    std::shared_ptr<PooledBuffer> bytes{};
-    std::string_view json{};       ///< a view into `bytes`
-    RpcEndpoint::Target target{};  ///< of the only request
-};
-
-/// Moves the only request out of the message.
-json_rpc::Request RpcSocket::take_request(Message& message) {
-    return std::move(std::get<json_rpc::Request>(message.parsed.items.front()));
-}
 
 /// The ResponseStream of one call. It reports the end of the socket as the end of the client.
 class RpcSocket::ResponseStream final : public net::ResponseStream {
 public:
-    explicit ResponseStream(std::shared_ptr<RpcSocket> socket) : socket_(std::move(socket)) {}
+    explicit ResponseStream(RpcSocket& socket) : socket_(socket) {}
     ResponseStream(const ResponseStream&) = delete;
     ResponseStream& operator=(const ResponseStream&) = delete;
     ~ResponseStream() override {
-        if (held_) socket_->threads_.release_hold();
-        if (watch_ == nullptr) return;
-        socket_->calls_.with([&](Calls& calls) { calls.watches.erase(this); });
-        watch_->unwatch();
+        if (held_) socket_.threads_.release_hold();
     }
-    void on_client_gone(std::function<void()> gone) override {
-        watch_ = std::make_shared<net::GoneWatch>();
-        watch_->watch(std::move(gone));
-        const bool too_late = socket_->calls_.with([&](Calls& calls) {
-            if (!calls.gone) calls.watches.emplace(this, watch_);
-            return calls.gone;
-        });
-        if (too_late) watch_->report();
-    }
-
-    bool may_take_long() override { return held_ = held_ || socket_->threads_.hold(); }
+    std::stop_token client_gone() override { return socket_.gone_.get_token(); }
+    bool may_take_long() override { return held_ = held_ || socket_.threads_.hold(); }
 
 private:
-    const std::shared_ptr<RpcSocket> socket_;
-    std::shared_ptr<net::GoneWatch> watch_;
+    RpcSocket& socket_;
     bool held_ = false;
 };
 
@@ -78,26 +56,12 @@ RpcSocket::RpcSocket(Services& all, const RpcEndpoint& rpc, Threads& threads, st
       principal_(std::move(principal)) {}
 
 void RpcSocket::run() {
-    const AtEnd gone([this] { all_gone(); });
+    const AtEnd gone([this] {
+        gone_.request_stop();
+        const auto watched = calls_.with([](Calls& calls) { return std::exchange(calls.tasks, {}); });
+    });
     const net::WebSocketEnd end = socket_->run([this](net::WebSocketMessage message) { receive(std::move(message)); });
     if (end.code == net::CloseCode::abnormal) log::debug("a WebSocket ended: ", end.reason);
-}
-
-void RpcSocket::all_gone() {
-    std::unordered_map<std::string, Stream> streams;
-    std::unordered_map<const void*, std::shared_ptr<net::GoneWatch>> watches;
-    std::unordered_map<std::string, std::shared_ptr<TaskWatches::Watch>> watched;
-    calls_.with([&](Calls& calls) {
-        calls.gone = true;
-        watched.swap(calls.tasks);
-        streams.swap(calls.streams);
-        watches.swap(calls.watches);
-    });
-    for (const auto& [id, stream] : streams) {
-        if (const auto execution = stream.execution.lock()) execution->cancel();
-    }
-    for (const auto& [response_stream, watch] : watches)
-        watch->report();
 }
 
 void RpcSocket::close() { socket_->close(net::CloseCode::going_away, "the server is shutting down"); }
@@ -137,39 +101,31 @@ void RpcSocket::receive(net::WebSocketMessage received) {
         if (!split) return answer_with(nullptr, json_rpc::parse_error("a binary message is no frame"));
         frame = *split;
     }
+    const std::uint64_t bytes = received.bytes->size();
     if (const streams::StreamMessage* const known = last_item_.find(frame.json);
-        known != nullptr && !principal_.is_revoked()) {
-        const std::uint64_t cost = received.bytes->size() + known->elsewhere_bytes;
-        return hear(*known, {known->value, frame.tensors, std::move(received.bytes), cost});
-    }
+        known != nullptr && !principal_.is_revoked())
+        return hear(*known, {known->value, frame.tensors, std::move(received.bytes), bytes + known->elsewhere_bytes});
     auto parsed = rpc_.parse(frame.json);
     if (const auto* rejected = std::get_if<json_rpc::Response>(&parsed))
         return answer_with(rejected->id, *rejected->error());
-    Message message{std::move(std::get<json_rpc::Message>(parsed)), frame.tensors, std::move(received.bytes),
-                    frame.json};
     if (principal_.is_revoked()) return leave_revoked();
-    const json_rpc::Request* request = RpcEndpoint::only_request(message.parsed);
-    const bool is_stream_message = request != nullptr && streams::is_stream_message(request->method);
-    if (!is_stream_message && principal_.use != nullptr) {
+    auto& message = std::get<json_rpc::Message>(parsed);
+    json_rpc::Request* request = RpcEndpoint::only_request(message);
+    if (request != nullptr && streams::is_stream_message(request->method)) {
+        const Json id = request->id.value_or(nullptr);
+        auto read = streams::read_stream_message(std::move(*request));
+        if (const auto* rejection = std::get_if<std::string>(&read))
+            return answer_with(id, json_rpc::invalid_request(*rejection));
+        const auto& item = std::get<streams::StreamMessage>(read);
+        last_item_.keep(frame.json, item);
+        return hear(item, {item.value, frame.tensors, std::move(received.bytes), bytes + item.elsewhere_bytes});
+    }
+    if (principal_.use != nullptr) {
         if (const auto wait = principal_.use->requests.take()) return reject(request, too_many_requests(*wait));
     }
-    if (request != nullptr && request->method == "task.watch") return watch_task(*request);
-    if (request != nullptr && request->method == "task.unwatch") return unwatch_task(*request);
-    if (!is_stream_message) return start(std::move(message));
-    json_rpc::Request stream_message = take_request(message);
-    take_stream_message(std::move(stream_message), std::move(message));
-}
-
-void RpcSocket::take_stream_message(json_rpc::Request request, Message message) {
-    const std::optional<Json> id = request.id;
-    auto read = streams::read_stream_message(std::move(request));
-    if (const auto* rejection = std::get_if<std::string>(&read))
-        return answer_with(id.value_or(nullptr), json_rpc::invalid_request(*rejection));
-    auto& stream_message = std::get<streams::StreamMessage>(read);
-    last_item_.keep(message.json, stream_message);
-    const std::uint64_t cost = message.bytes->size() + stream_message.elsewhere_bytes;
-    streams::Item item{std::move(stream_message.value), message.tensors, std::move(message.bytes), cost};
-    hear(stream_message, std::move(item));
+    if (request != nullptr && (request->method == "task.watch" || request->method == "task.unwatch"))
+        return subscribe(*request);
+    start({std::move(message), {frame.tensors, std::move(received.bytes)}});
 }
 
 /// Messages for a finished call are ignored: they were on their way. Before stream.ready a call can only be cancelled.
@@ -199,32 +155,30 @@ void RpcSocket::hear(const streams::StreamMessage& stream_message, streams::Item
     if (!rejection.empty()) break_off(rejection);
 }
 
-void RpcSocket::start(Message message) {
-    enum class Verdict { go, busy, draining };
-    const Verdict verdict = calls_.with([&](Calls& calls) {
-        if (calls.draining) return Verdict::draining;
-        if (calls.running >= all_.options.sockets.max_calls) return Verdict::busy;
+void RpcSocket::start(RpcEndpoint::Received received) {
+    const json_rpc::Request* request = RpcEndpoint::only_request(received.message);
+    const auto rejection = calls_.with([&](Calls& calls) -> std::optional<Error> {
+        if (calls.draining) return json_rpc::shutting_down();
+        if (calls.running >= all_.options.sockets.max_calls) return json_rpc::busy(std::chrono::milliseconds(100));
         ++calls.running;
-        return Verdict::go;
+        return std::nullopt;
     });
-    const json_rpc::Request* request = RpcEndpoint::only_request(message.parsed);
+    if (rejection) return reject(request, *rejection);
     const Json id = request != nullptr ? request->id.value_or(nullptr) : Json();
     const bool is_silent = request != nullptr && request->is_notification();
-    if (verdict == Verdict::draining) return reject(request, json_rpc::shutting_down());
-    if (verdict == Verdict::busy) return reject(request, json_rpc::busy(std::chrono::milliseconds(100)));
-    if (request != nullptr) message.target = rpc_.find(request->method);
-    const bool streams = message.target.streams();
+    if (request != nullptr) received.target = rpc_.find(request->method);
+    const bool streams = received.target && received.target->streams();
     if (streams) {
         const auto enter = [&](Calls& calls) { return calls.streams.try_emplace(text_of(id)).second; };
-        const char* const rejection = id.is_null()         ? "a call that streams needs an id: its items name it"
-                                      : calls_.with(enter) ? nullptr
-                                                           : "a call with that id streams already";
-        if (rejection != nullptr) {
-            answer_with(id, json_rpc::invalid_request(rejection));
+        const char* const fault = id.is_null()         ? "a call that streams needs an id: its items name it"
+                                  : calls_.with(enter) ? nullptr
+                                                       : "a call with that id streams already";
+        if (fault != nullptr) {
+            answer_with(id, json_rpc::invalid_request(fault));
             return call_ended();
         }
     }
-    const auto shared = std::make_shared<Message>(std::move(message));
+    const auto shared = std::make_shared<RpcEndpoint::Received>(std::move(received));
     const bool taken = threads_.submit([self = shared_from_this(), shared] { self->answer(std::move(*shared)); });
     if (taken) return;
     if (streams) leave(text_of(id));
@@ -237,19 +191,14 @@ void RpcSocket::call_ended() {
     if (close_now) close();
 }
 
-void RpcSocket::answer(Message message) {
+void RpcSocket::answer(RpcEndpoint::Received received) {
     const AtEnd ended([this] { call_ended(); });
-    const json_rpc::Request* request = RpcEndpoint::only_request(message.parsed);
+    const json_rpc::Request* request = RpcEndpoint::only_request(received.message);
     const Json id = request != nullptr ? request->id.value_or(nullptr) : Json();
     try {
-        if (message.target.streams()) {
-            open_stream(take_request(message), message);
-        } else {
-            ResponseStream response_stream(shared_from_this());
-            RpcEndpoint::Received received{std::move(message.parsed), {message.tensors, message.bytes}, {}};
-            if (request != nullptr) received.target.emplace(std::move(message.target));
-            out_->answer_whole(rpc_.answer(std::move(received), defaults_, principal_, response_stream));
-        }
+        if (received.target && received.target->streams()) return open_stream(*request, received);
+        ResponseStream response_stream(*this);
+        out_->answer_whole(rpc_.answer(std::move(received), defaults_, principal_, response_stream));
     } catch (const std::bad_alloc&) {
         answer_with(id, json_rpc::out_of_memory("the call needed more memory than there is"));
     } catch (const std::exception& error) {
@@ -259,7 +208,7 @@ void RpcSocket::answer(Message message) {
 }
 
 /// Runs the call to its end on this thread.
-void RpcSocket::open_stream(const json_rpc::Request& request, const Message& message) {
+void RpcSocket::open_stream(const json_rpc::Request& request, const RpcEndpoint::Received& received) {
     const Json& id = *request.id;
     const std::string key = text_of(id);
     bool entered = true;
@@ -267,30 +216,29 @@ void RpcSocket::open_stream(const json_rpc::Request& request, const Message& mes
         if (std::exchange(entered, false)) leave(key);
     };
     const AtEnd at_end(left);
-    const auto fail = [&](const Error& error) {
+    try {
+        const auto call = StreamCall::make(all_, request, received.target->function, defaults_, principal_, out_);
+        if (!threads_.hold()) throw Rejected(no_thread());
+        const AtEnd released([&] { threads_.release_hold(); });
+        auto run = call->open(request, received.tensors);
+        const auto execution = run.execution();
+        const std::stop_callback gone(gone_.get_token(), [&] { cancel_run(*execution); });
+        const bool is_over = calls_.with([&](Calls& calls) {
+            Stream& stream = calls.streams[key];
+            stream = {true, stream.cancelled, call, execution};
+            return stream.cancelled;
+        });
+        if (is_over) execution->cancel();
+        out_->say(streams::ready(id, call->infos(), call->window()));
+        execution->observe({{}, {}, [self = shared_from_this(), call](const runtime::OutcomePointer& outcome) {
+                                self->finish_stream(*call, *outcome);
+                            }});
+        entered = false;  // finish_stream() calls leave(); then another call may use the id, even before run() returns
+        run.run();
+    } catch (const Rejected& rejected) {
         left();  // first: the client may use the id again once it has the answer
-        answer_with(id, error);
-    };
-    auto made = StreamCall::make(all_, request, message.target.function, defaults_, principal_, out_);
-    if (const auto* error = std::get_if<Error>(&made)) return fail(*error);
-    const auto& call = std::get<std::shared_ptr<StreamCall>>(made);
-    if (!threads_.hold()) return fail(no_thread());
-    const AtEnd released([&] { threads_.release_hold(); });
-    auto opened = call->open(request, {message.tensors, message.bytes});
-    if (const auto* error = std::get_if<Error>(&opened)) return fail(*error);
-    auto& run = std::get<runtime::StreamRun>(opened);
-    const bool is_over = calls_.with([&](Calls& calls) {
-        Stream& stream = calls.streams[key];
-        stream = {true, stream.cancelled, call, run.execution()};
-        return calls.gone || stream.cancelled;
-    });
-    if (is_over) run.execution()->cancel();
-    out_->say(streams::ready(id, call->infos(), call->window()));
-    run.execution()->observe({{}, {}, [self = shared_from_this(), call](const runtime::OutcomePointer& outcome) {
-                                  self->finish_stream(*call, *outcome);
-                              }});
-    entered = false;  // finish_stream() calls leave(); then another call may use the id, even before run() returns
-    run.run();
+        answer_with(id, rejected.error);
+    }
 }
 
 void RpcSocket::leave(const std::string& key) {
@@ -306,6 +254,50 @@ void RpcSocket::finish_stream(StreamCall& call, const runtime::CallOutcome& outc
         log::error("an answer could not be made: ", error.what());
         out_->abandon();  // closes the connection, so that the client does not wait for an answer
     }
+}
+
+void RpcSocket::subscribe(const json_rpc::Request& request) {
+    if (request.is_notification()) return;
+    try {
+        const auto [task] = Parameters<std::string>({"id"}).read(request.params);
+        const bool watches = request.method == "task.watch";
+        if (!watches) forget_watch(task);
+        std::string text;
+        json_rpc::print(json_rpc::Response{*request.id, watches ? watch_task(task) : Json{{"watched", false}}}, text);
+        out_->say(std::move(text));
+    } catch (const Rejected& rejected) {
+        answer_with(*request.id, rejected.error);
+    }
+}
+
+/// Returns the current state of the task; task.changed notifications report later states.
+Json RpcSocket::watch_task(const std::string& task) {
+    const auto owner = owner_filter(principal_);
+    const auto watch =
+        all_.watches.watch(task, owner, [weak = weak_from_this(), out = out_, task](const tasks::TaskInfo* info) {
+            const auto self = weak.lock();
+            const bool over = info == nullptr || tasks::is_terminal(info->state);
+            if (self != nullptr && over) self->forget_watch(task);  // first: the client may now watch the next task
+            if (info == nullptr) return;
+            std::string text;
+            json_rpc::print({"task.changed", to_json(*info), std::nullopt, nullptr}, text);
+            out->say(std::move(text));
+        });
+    const bool taken = calls_.with([&](Calls& calls) {
+        if (calls.tasks.size() >= kMaxWatches && !calls.tasks.contains(task)) return false;
+        calls.tasks.insert_or_assign(task, watch);
+        return true;
+    });
+    if (!taken) throw Rejected(json_rpc::busy(std::chrono::seconds(1)));
+    const auto info = all_.dispatcher.tasks().get(task, owner);
+    if (!info || tasks::is_terminal(info->state)) forget_watch(task);
+    if (!info) throw Rejected(json_rpc::unknown_or_expired("task", all_.epoch));
+    return to_json(*info);
+}
+
+void RpcSocket::forget_watch(const std::string& task) {
+    const auto gone =
+        calls_.with([&](Calls& calls) { return calls.tasks.extract(task); });  // destroyed without the lock
 }
 
 }  // namespace shared_tensor::server

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <span>
+#include <stop_token>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -85,7 +85,6 @@ public:
 
 private:
     class ResponseStream;
-    struct Message;  // a received message
     /// A call that streams, from its request to its answer.
     struct Stream {
         bool is_ready = false;   ///< stream.ready was sent
@@ -96,29 +95,23 @@ private:
     struct Calls {
         std::size_t running = 0;
         bool draining = false;
-        std::unordered_map<std::string, Stream> streams;  ///< by the text of the call's id
-        std::unordered_map<const void*, std::shared_ptr<net::GoneWatch>>
-            watches;  ///< calls that wait, by ResponseStream
+        std::unordered_map<std::string, Stream> streams;                             ///< by the text of the call's id
         std::unordered_map<std::string, std::shared_ptr<TaskWatches::Watch>> tasks;  ///< by task id
-        bool gone = false;
     };
 
     void receive(net::WebSocketMessage bytes);
     void reject(const json_rpc::Request* request, const json_rpc::Error& error);
-    void take_stream_message(json_rpc::Request request, Message message);
     void hear(const streams::StreamMessage& stream_message, streams::Item item);
-    void start(Message message);
-    void answer(Message message);
+    void start(RpcEndpoint::Received received);
+    void answer(RpcEndpoint::Received received);
     void call_ended();
     void answer_with(const json_rpc::Json& id, const json_rpc::Error& error);
-    static json_rpc::Request take_request(Message& message);
-    void watch_task(const json_rpc::Request& request);
+    void subscribe(const json_rpc::Request& request);
+    json_rpc::Json watch_task(const std::string& task);
     void forget_watch(const std::string& task);
-    void unwatch_task(const json_rpc::Request& request);
-    void open_stream(const json_rpc::Request& request, const Message& message);
+    void open_stream(const json_rpc::Request& request, const RpcEndpoint::Received& received);
     void leave(const std::string& key);
     void finish_stream(StreamCall& call, const runtime::CallOutcome& outcome);
-    void all_gone();
     void break_off(const std::string& reason);
 
     Services& all_;
@@ -130,6 +123,7 @@ private:
     const Principal principal_;
     streams::LastItem last_item_;  ///< used only by the thread that reads the socket
     Guarded<Calls> calls_;
+    std::stop_source gone_;  ///< stopped when the socket has ended
 };
 
 }  // namespace shared_tensor::server

@@ -26,23 +26,10 @@ public:
 
 }  // namespace
 
-/// Counts as one of max_sockets, from the handshake to the end of the socket.
-class SocketEndpoint::Place {
-public:
-    explicit Place(std::shared_ptr<Guarded<State>> state) : state_(std::move(state)) {}
-    Place(const Place&) = delete;
-    Place& operator=(const Place&) = delete;
-    ~Place() {
-        state_->with([](State& state) { --state.places; });
-    }
-
-private:
-    const std::shared_ptr<Guarded<State>> state_;
-};
-
 SocketEndpoint::SocketEndpoint(Services& all, const RpcEndpoint& rpc)
     : all_(all),
       rpc_(rpc),
+      places_(all.options.sockets.max_sockets),
       threads_("st-socket", all.options.sockets.max_sockets * all.options.sockets.max_calls + kReserved,
                kThreadIdleLimit, [] { return std::make_unique<Runner>(); }) {
     threads_.start(kReserved);
@@ -51,13 +38,10 @@ SocketEndpoint::SocketEndpoint(Services& all, const RpcEndpoint& rpc)
 SocketEndpoint::~SocketEndpoint() { threads_.stop(); }
 
 std::optional<net::WebSocketPlan> SocketEndpoint::plan(const net::RequestHead& head, const Principal& principal) {
-    const bool room = state_->with([&](State& state) {
-        if (state.draining || state.places >= all_.options.sockets.max_sockets) return false;
-        ++state.places;
-        return true;
-    });
-    if (!room) return std::nullopt;
-    const auto place = std::make_shared<Place>(state_);
+    if (state_.with([](const State& state) { return state.draining; })) return std::nullopt;
+    auto free = places_.take(1);
+    if (!free) return std::nullopt;
+    const auto place = std::make_shared<const Budget::Share>(std::move(*free));
     net::WebSocketPlan plan;
     plan.limits = {all_.options.requests.json.max_bytes, all_.options.http.max_body_bytes, kSocketIdle,
                    all_.options.http.write_timeout, all_.options.http.min_bytes_per_second};
@@ -72,19 +56,19 @@ std::optional<net::WebSocketPlan> SocketEndpoint::plan(const net::RequestHead& h
 }
 
 void SocketEndpoint::serve(const std::shared_ptr<RpcSocket>& socket) {
-    const bool draining = state_->with([&](State& state) {
+    const bool draining = state_.with([&](State& state) {
         state.sockets.insert(socket);
         return state.draining;
     });
     if (draining) socket->drain();
     socket->leave_revoked();  // its token may have been revoked since the handshake
     const std::shared_ptr<void> left(nullptr,
-                                     [&](void*) { state_->with([&](State& state) { state.sockets.erase(socket); }); });
+                                     [&](void*) { state_.with([&](State& state) { state.sockets.erase(socket); }); });
     socket->run();
 }
 
 std::unordered_set<std::shared_ptr<RpcSocket>> SocketEndpoint::stop_taking() {
-    return state_->with([](State& state) {
+    return state_.with([](State& state) {
         state.draining = true;
         return state.sockets;
     });
@@ -101,13 +85,13 @@ void SocketEndpoint::close() {
 }
 
 void SocketEndpoint::close_revoked() {
-    const auto all = state_->with([](const State& state) { return state.sockets; });
+    const auto all = state_.with([](const State& state) { return state.sockets; });
     for (const auto& socket : all)
         socket->leave_revoked();
 }
 
 std::size_t SocketEndpoint::sockets() const {
-    return state_->with([](const State& state) { return state.sockets.size(); });
+    return state_.with([](const State& state) { return state.sockets.size(); });
 }
 
 }  // namespace shared_tensor::server

@@ -29,10 +29,8 @@ public:
     std::size_t sockets() const;
 
 private:
-    class Place;
     struct State {
         std::unordered_set<std::shared_ptr<RpcSocket>> sockets;
-        std::size_t places = 0;
         bool draining = false;
     };
     void serve(const std::shared_ptr<RpcSocket>& socket);
@@ -40,7 +38,8 @@ private:
 
     Services& all_;
     const RpcEndpoint& rpc_;
-    const std::shared_ptr<Guarded<State>> state_ = std::make_shared<Guarded<State>>();
+    Budget places_;  ///< of sockets, from the handshake to the end
+    Guarded<State> state_;
     RpcSocket::Threads threads_;
 };
 

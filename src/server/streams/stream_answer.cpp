@@ -1,13 +1,11 @@
 #include <mutex>
 #include <utility>
 
-#include "net/message/text.hpp"
+#include "net/message/fields.hpp"
 #include "protocol/json_rpc/message.hpp"
 #include "server/streams/stream_call.hpp"
 
 namespace shared_tensor::server {
-
-using json_rpc::Error;
 
 namespace {
 
@@ -54,48 +52,29 @@ private:
 
 }  // namespace
 
-bool accepts_events(const net::Headers& headers) {
-    for (const auto& [name, value] : headers) {
-        if (!net::same_token(name, "Accept")) continue;
-        for (std::string_view list = value; !list.empty();) {
-            const std::size_t comma = std::min(list.find(','), list.size());
-            const std::string_view one = list.substr(0, comma);
-            if (net::same_token(net::trim(one.substr(0, one.find(';'))), kContentType)) return true;
-            list.remove_prefix(std::min(comma + 1, list.size()));
-        }
-    }
-    return false;
-}
+bool accepts_events(const net::Headers& headers) { return !net::first_accepted(headers, {kContentType}).empty(); }
 
-std::optional<net::Response> answer_by_events(Services& all, const json_rpc::Request& request,
-                                              const StreamCall::Function& function, tensor::Incoming tensors,
-                                              const CallDefaults& defaults, const Principal& principal,
-                                              net::ResponseStream& response_stream) {
-    const json_rpc::Json id = request.id.value_or(nullptr);
-    if (!only_writes(*function->shared)) {
-        return error_reply(
-            id, json_rpc::invalid_request("this function reads a stream: call it over a WebSocket (GET /ws)"));
-    }
-    if (id.is_null()) return error_reply(id, json_rpc::invalid_request("a call that streams needs an id"));
-    auto made =
+void answer_by_events(Services& all, const json_rpc::Request& request, const StreamCall::Function& function,
+                      tensor::Incoming tensors, const CallDefaults& defaults, const Principal& principal,
+                      net::ResponseStream& response_stream) {
+    if (!only_writes(*function->shared))
+        throw Rejected(json_rpc::invalid_request("this function reads a stream: call it over a WebSocket (GET /ws)"));
+    if (request.id.value_or(nullptr).is_null())
+        throw Rejected(json_rpc::invalid_request("a call that streams needs an id"));
+    const auto call =
         StreamCall::make(all, request, function, defaults, principal, std::make_shared<EventOut>(response_stream));
-    if (const auto* error = std::get_if<Error>(&made)) return error_reply(id, *error);
-    const auto& call = std::get<std::shared_ptr<StreamCall>>(made);
-    if (!response_stream.may_take_long()) return error_reply(id, no_thread());
-    auto opened = call->open(request, std::move(tensors));
-    if (const auto* error = std::get_if<Error>(&opened)) return error_reply(id, *error);
-    auto& run = std::get<runtime::StreamRun>(opened);
+    if (!response_stream.may_take_long()) throw Rejected(no_thread());
+    auto run = call->open(request, std::move(tensors));
 
     net::Response head;
     head.content_type = kContentType;
     head.headers.add("Cache-Control", "no-store");
     head.headers.add("X-Accel-Buffering", "no");  // nginx passes each piece on
     const auto execution = run.execution();
-    response_stream.on_client_gone([execution] { execution->cancel(); });
+    const std::stop_callback gone(response_stream.client_gone(), [&] { cancel_run(*execution); });
     if (!response_stream.begin(head)) execution->cancel();
     run.run();
     call->finish(*execution->outcome());
-    return std::nullopt;
 }
 
 }  // namespace shared_tensor::server

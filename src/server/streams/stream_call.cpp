@@ -9,6 +9,7 @@
 #include <shared_tensor/detail/failure.hpp>
 
 #include "base/bytes/check.hpp"
+#include "base/log/log.hpp"
 #include "protocol/codec/json_source.hpp"
 
 namespace shared_tensor::server {
@@ -40,36 +41,29 @@ streams::Window bounded(streams::Window wanted) {
 }
 
 /// Leaves out the transport `body`: events are text, so no tensors can follow them as bytes.
-std::optional<json_rpc::Error> leave_out_bodies(tensor::ExportPolicy& policy) {
+void leave_out_bodies(tensor::ExportPolicy& policy) {
     std::erase(policy.accept, tensor::TransportKind::body);
-    if (policy.require.empty()) return std::nullopt;
-    std::erase(policy.require, tensor::TransportKind::body);
-    if (!policy.require.empty()) return std::nullopt;
-    return json_rpc::transport_not_possible({{"body", "events are text: call it over a WebSocket (GET /ws)"}});
+    if (std::erase(policy.require, tensor::TransportKind::body) > 0 && policy.require.empty())
+        throw Rejected(
+            json_rpc::transport_not_possible({{"body", "events are text: call it over a WebSocket (GET /ws)"}}));
 }
 
 }  // namespace
 
-std::variant<std::shared_ptr<StreamCall>, Error> StreamCall::make(Services& all, const json_rpc::Request& request,
-                                                                  const Function& function,
-                                                                  const CallDefaults& defaults,
-                                                                  const Principal& principal,
-                                                                  std::shared_ptr<MessageOut> out) {
-    if (const auto* error = std::get_if<Error>(&defaults)) return *error;
-    if (!principal.may_call(request.method)) return json_rpc::not_authorised(reason_against(request.method));
-    ReplyContext to;
-    if (auto error = find_context(all, principal, std::get<CallMeta>(defaults), request.meta, to))
-        return std::move(*error);
+std::shared_ptr<StreamCall> StreamCall::make(Services& all, const json_rpc::Request& request, const Function& function,
+                                             const CallDefaults& defaults, const Principal& principal,
+                                             std::shared_ptr<MessageOut> out) {
+    if (const auto* error = std::get_if<Error>(&defaults)) throw Rejected(*error);
+    if (!principal.may_call(request.method)) throw Rejected(json_rpc::not_authorised(reason_against(request.method)));
+    ReplyContext to = find_context(all, principal, std::get<CallMeta>(defaults), request.meta);
     const bool events = out->socket() == nullptr;
     const streams::Window client_window = events ? kNoWindow : bounded(to.meta.stream_window);
-    if (events) {
-        if (auto error = leave_out_bodies(to.meta.policy)) return std::move(*error);
-    }
+    if (events) leave_out_bodies(to.meta.policy);
     return std::shared_ptr<StreamCall>(new StreamCall(all, request.id.value_or(nullptr), function, principal,
                                                       std::move(to), std::move(out), client_window));
 }
 
-std::variant<runtime::StreamRun, Error> StreamCall::open(const json_rpc::Request& request, tensor::Incoming tensors) {
+runtime::StreamRun StreamCall::open(const json_rpc::Request& request, tensor::Incoming tensors) {
     tensors.hold = all_.holder(principal_);
     tensor::TensorTransfer arguments(std::move(tensors));
     arguments.set_transports(to_.transports());
@@ -88,7 +82,8 @@ std::variant<runtime::StreamRun, Error> StreamCall::open(const json_rpc::Request
                                                function_},
                                               shared_from_this(), [call = shared_from_this()] { call->cancelled(); });
     all_.transports.add(arguments);
-    return opened;
+    if (auto* error = std::get_if<Error>(&opened)) throw Rejected(std::move(*error));
+    return std::move(std::get<runtime::StreamRun>(opened));
 }
 
 StreamCall::StreamCall(Services& all, Json id, Function function, Principal principal, ReplyContext reply_context,
@@ -188,22 +183,16 @@ std::uint64_t StreamCall::print(const Write& write, tensor::TensorTransfer& tran
     return elsewhere;
 }
 
-/// Keeps for the answer why an item could not be sent. Call it in a catch block.
+/// Keeps for the answer why an item could not be sent, unless the function itself threw. Call it in a catch block.
 void StreamCall::note_unsent() {
-    const auto note = [this](const std::exception& thrown, json_rpc::Error error) {
-        unsent_.with([&](auto& held) { held = Unsent{detail::demangled(typeid(thrown).name()), std::move(error)}; });
-    };
     try {
         throw;
-    } catch (const tensor::TransportNotPossible& error) {
-        note(error, json_rpc::transport_not_possible(error.reasons_json()));
-    } catch (const json_rpc::TextTooLong& error) {
-        note(error, too_long(all_.options.replies.max_json_bytes));
-    } catch (const tensor::TooManyElements& error) {
-        note(error, too_many_elements(error));
-    } catch (const TooManyHandles& error) {
-        note(error, json_rpc::out_of_memory(error.what()));
-    } catch (...) {  // thrown by the function itself
+    } catch (const std::exception& thrown) {
+        if (auto error = unprintable(all_.options.replies.max_json_bytes))
+            unsent_.with([&](auto& held) {
+                held = Unsent{detail::demangled(typeid(thrown).name()), std::move(*error)};
+            });
+    } catch (...) {
     }
 }
 
@@ -230,6 +219,14 @@ void StreamCall::finish(const runtime::CallOutcome& outcome) {
     print_outcome(id_, failed != nullptr ? *failed : outcome, transfer, issued, to_.memory, all_.options.replies, json);
     all_.transports.add(transfer);
     if (!out_->answer(std::move(json), transfer)) issued.take_back();
+}
+
+void cancel_run(runtime::Execution& execution) noexcept {
+    try {
+        execution.cancel();
+    } catch (const std::exception& error) {  // no memory
+        log::error("a call goes on without its client: ", error.what());
+    }
 }
 
 }  // namespace shared_tensor::server

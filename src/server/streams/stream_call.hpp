@@ -6,7 +6,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include <shared_tensor/stream.hpp>
@@ -17,7 +16,6 @@
 #include "runtime/calls/execution.hpp"
 #include "server/rpc/reply.hpp"
 #include "server/rpc/reply_context.hpp"
-#include "server/transport_totals.hpp"
 #include "streams/ends.hpp"
 
 namespace shared_tensor::server {
@@ -47,13 +45,13 @@ class StreamCall final : public detail::CallStreams,
                          public std::enable_shared_from_this<StreamCall> {
 public:
     using Function = runtime::FunctionTable::EntryPointer;
-    /// Makes a call of `function`, which takes streams. The call sends its messages through `out`. Returns an error if
+    /// Makes a call of `function`, which takes streams. The call sends its messages through `out`. Throws Rejected if
     /// the client may not call it, if its options are invalid, or if no transport that it accepts can carry the result.
-    static std::variant<std::shared_ptr<StreamCall>, json_rpc::Error> make(
-        Services& all, const json_rpc::Request& request, const Function& function, const CallDefaults& defaults,
-        const Principal& principal, std::shared_ptr<MessageOut> out);
-    /// Reads the arguments of the call and makes the call ready to run.
-    std::variant<runtime::StreamRun, json_rpc::Error> open(const json_rpc::Request& request, tensor::Incoming tensors);
+    static std::shared_ptr<StreamCall> make(Services& all, const json_rpc::Request& request, const Function& function,
+                                            const CallDefaults& defaults, const Principal& principal,
+                                            std::shared_ptr<MessageOut> out);
+    /// Reads the arguments of the call and makes the call ready to run. Throws Rejected.
+    runtime::StreamRun open(const json_rpc::Request& request, tensor::Incoming tensors);
 
     // detail::CallStreams
     std::shared_ptr<detail::ItemSource> source(std::size_t parameter) override;
@@ -111,13 +109,15 @@ private:
     Guarded<std::optional<Unsent>> unsent_;
 };
 
+/// Cancels a run in a stop callback, from which no exception may leave.
+void cancel_run(runtime::Execution& execution) noexcept;
+
 /// Whether the client accepts events.
 bool accepts_events(const net::Headers& headers);
 /// Runs a call that only writes over plain HTTP: items and result become Server-Sent Events of one answer. Runs the
-/// call to its end on this thread. Returns an error if the answer was not begun; else nothing.
-std::optional<net::Response> answer_by_events(Services& all, const json_rpc::Request& request,
-                                              const StreamCall::Function& function, tensor::Incoming tensors,
-                                              const CallDefaults& defaults, const Principal& principal,
-                                              net::ResponseStream& response_stream);
+/// call to its end on this thread. Throws Rejected if the answer was not begun.
+void answer_by_events(Services& all, const json_rpc::Request& request, const StreamCall::Function& function,
+                      tensor::Incoming tensors, const CallDefaults& defaults, const Principal& principal,
+                      net::ResponseStream& response_stream);
 
 }  // namespace shared_tensor::server

@@ -97,7 +97,7 @@ TEST_CASE("a storm of clients that leave, wherever they are, leaves nothing behi
     EitherServer under_test(has_tls ? Over::tls : Over::tcp);
     std::atomic<int> told{0};
     under_test.handler.on_handle = [&](net::Request request, net::ResponseStream& response_stream) {
-        response_stream.on_client_gone([&told] { ++told; });
+        const std::stop_callback callback(response_stream.client_gone(), [&told] { ++told; });
         return Response::json(200, std::string(request.text()));
     };
     const auto serves = [&] {
@@ -166,7 +166,7 @@ TEST_CASE("stop waits for requests in flight, but no longer than its grace", "[h
     Event entered, gone;
     EchoServer under_test;
     under_test.handler.on_handle = [&](net::Request, net::ResponseStream& response_stream) {
-        response_stream.on_client_gone([&] { gone.set(); });
+        const std::stop_callback told(response_stream.client_gone(), [&] { gone.set(); });
         entered.set();
         gone.wait();  // a handler that only ends when its connection is cut
         return Response::json(200, "too late");
@@ -228,13 +228,15 @@ TEST_CASE("a handler that waits hears when its client goes away, also before it 
     EchoServer under_test;
     under_test.handler.on_handle = [&](net::Request request, net::ResponseStream& response_stream) {
         if (request.head.path == "/first") {
-            response_stream.on_client_gone([&] { ++first_gone; });
+            const std::stop_callback told(response_stream.client_gone(), [&] { ++first_gone; });
             return Response::json(200, "");
         }
-        if (!asks_late) response_stream.on_client_gone([&] { gone.set(); });
+        const auto tells = [&] { gone.set(); };
+        std::optional<std::stop_callback<decltype(tells)>> told;
+        if (!asks_late) told.emplace(response_stream.client_gone(), tells);
         entered.set();
         closed.wait();
-        if (asks_late) response_stream.on_client_gone([&] { gone.set(); });
+        if (asks_late) told.emplace(response_stream.client_gone(), tells);
         gone.wait();
         return Response::json(200, "");
     };
@@ -254,7 +256,7 @@ TEST_CASE("more bytes of the client do not count as going away", "[http]") {
     std::atomic<bool> gone{false};
     EchoServer under_test;
     under_test.handler.on_handle = [&](net::Request, net::ResponseStream& response_stream) {
-        response_stream.on_client_gone([&] { gone = true; });
+        const std::stop_callback told(response_stream.client_gone(), [&] { gone = true; });
         entered.set();
         release.wait(entered.count());
         return Response::json(200, "");
@@ -268,32 +270,6 @@ TEST_CASE("more bytes of the client do not count as going away", "[http]") {
     release.set();
     CHECK(client.read_answer().status == 200);
     CHECK_FALSE(gone);
-}
-
-TEST_CASE("nobody is told after a watch ended, and its end waits for the callback that runs", "[http]") {
-    net::GoneWatch ended;
-    int told = 0;
-    ended.watch([&] { ++told; });
-    ended.unwatch();
-    ended.report();
-    CHECK(told == 0);
-
-    net::GoneWatch watch;
-    Event entered, release;
-    std::atomic<bool> finished{false};
-    watch.watch([&] {
-        entered.set();
-        release.wait();
-        finished = true;
-    });
-    std::jthread poller([&] { watch.report(); });
-    REQUIRE(entered.wait());
-    std::jthread later([&] {
-        std::this_thread::sleep_for(milliseconds(20));
-        release.set();
-    });
-    watch.unwatch();
-    CHECK(finished);
 }
 
 }  // namespace

@@ -25,16 +25,17 @@ public:
     std::function<bool(const net::Peer&)> on_trust;
     net::BodyPlan plan{std::size_t{1} << 20, false};
 
-    std::variant<net::BodyPlan, net::Response> admit(const net::RequestHead& head) override {
+    Verdict admit(const net::RequestHead& head, bool is_handshake) override {
+        if (is_handshake && on_upgrade) {
+            if (auto web_socket = on_upgrade(head)) return std::move(*web_socket);
+        }
         admitted_.with([&](auto& paths) { paths.push_back(head.path); });
-        return on_admit ? on_admit(head) : plan;
+        if (!on_admit) return plan;
+        return std::visit([](auto verdict) -> Verdict { return verdict; }, on_admit(head));
     }
     net::Response handle(net::Request request, net::ResponseStream& response_stream) override {
         if (on_handle) return on_handle(std::move(request), response_stream);
         return net::Response::json(200, std::string(request.text()));
-    }
-    std::optional<net::WebSocketPlan> upgrade(const net::RequestHead& head) override {
-        return on_upgrade ? on_upgrade(head) : std::nullopt;
     }
     bool trusts(const net::Peer& peer) override { return !on_trust || on_trust(peer); }
     bool is_about_health(const net::RequestHead& head) override { return head.path == "/healthz"; }

@@ -1,4 +1,4 @@
-#include "server/local/descriptor_shares.hpp"
+#include "server/option_table.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

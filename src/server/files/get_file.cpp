@@ -1,4 +1,4 @@
-#include "server/files/tensor_endpoint.hpp"
+#include "server/files/files.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -11,7 +11,6 @@
 
 #include "base/bytes/digest.hpp"
 #include "base/log/log.hpp"
-#include "net/message/fields.hpp"
 #include "net/message/text.hpp"
 #include "protocol/json_rpc/error.hpp"
 #include "server/methods/rejected.hpp"
@@ -32,6 +31,13 @@ const char* media_type_of(FileForm form) {
         case FileForm::safetensors: break;
     }
     return "application/vnd.safetensors";
+}
+
+std::optional<FileForm> form_of_type(std::string_view media_type) {
+    for (const FileForm form : {FileForm::npy, FileForm::raw, FileForm::safetensors}) {
+        if (net::same_token(media_type, media_type_of(form))) return form;
+    }
+    return std::nullopt;
 }
 
 namespace {
@@ -58,24 +64,10 @@ Rows parse_rows(const std::string& text) {
     return {part(std::string_view(text).substr(0, colon)), part(std::string_view(text).substr(colon + 1))};
 }
 
-/// Returns the form of the first media type in Accept that names a form; safetensors if there is none.
 FileForm form_of_accept(const net::Headers& headers) {
-    for (const auto& [name, value] : headers) {
-        if (!net::same_token(name, "Accept")) continue;
-        for (std::string_view rest = value; !rest.empty();) {
-            const std::string_view one = rest.substr(0, rest.find(','));
-            rest.remove_prefix(std::min(rest.size(), one.size() + 1));
-            const std::size_t weight = one.find("q=0");
-            const bool is_rejected =
-                weight != std::string_view::npos && one.find_first_of("123456789", weight) == std::string_view::npos;
-            if (is_rejected) continue;
-            const std::string_view type = net::trim(one.substr(0, one.find(';')));
-            for (const FileForm form : {FileForm::npy, FileForm::raw, FileForm::safetensors}) {
-                if (type == media_type_of(form)) return form;
-            }
-        }
-    }
-    return FileForm::safetensors;
+    const auto type = net::first_accepted(
+        headers, {media_type_of(FileForm::npy), media_type_of(FileForm::raw), media_type_of(FileForm::safetensors)});
+    return form_of_type(type).value_or(FileForm::safetensors);
 }
 
 /// Blocks while it reads all bytes.
@@ -102,9 +94,7 @@ std::vector<net::BodyPart> parts_of(const std::shared_ptr<const TensorFile>& fil
     return parts;
 }
 
-}  // namespace
-
-struct TensorEndpoint::Wanted {
+struct Wanted {
     std::string owner;
     std::string name, member;  ///< `name` is the id of a lease, or a name
     bool is_lease = false;
@@ -115,17 +105,17 @@ struct TensorEndpoint::Wanted {
 };
 
 /// The tensor or set that was found.
-struct TensorEndpoint::Found {
+struct Found {
     codec::TensorPointer tensor;  ///< null: the whole set
     std::shared_ptr<const NamedValue> value;
     std::uint64_t version = 0;
     std::string identity;  ///< differs if the elements differ
 };
 
-TensorEndpoint::Wanted TensorEndpoint::parse(const net::RequestHead& head, const Principal& principal) const {
+Wanted parse(const net::RequestHead& head, const Principal& principal) {
     Wanted wanted;
     wanted.owner = principal.name;
-    std::string_view path = std::string_view(head.path).substr(kPrefix.size());
+    std::string_view path = std::string_view(head.path).substr(kTensorPrefix.size());
     if (const auto form = tensor::form_of_name(path)) {
         wanted.form = *form;
         path.remove_suffix(tensor::suffix_of(*form).size());
@@ -154,24 +144,22 @@ TensorEndpoint::Wanted TensorEndpoint::parse(const net::RequestHead& head, const
     return wanted;
 }
 
-TensorEndpoint::Found TensorEndpoint::find(const Wanted& wanted) const {
-    const auto unknown = [&](const char* kind) {
-        return Rejected{404, json_rpc::unknown_or_expired(kind, all_->epoch)};
-    };
+Found find(Services& all, const Wanted& wanted) {
+    const auto unknown = [&](const char* kind) { return Rejected(json_rpc::unknown_or_expired(kind, all.epoch), 404); };
     Found found;
     if (wanted.is_lease) {
-        found.tensor = wanted.member.empty() ? all_->leases.tensor(wanted.name, wanted.owner) : nullptr;
+        found.tensor = wanted.member.empty() ? all.leases.tensor(wanted.name, wanted.owner) : nullptr;
         if (found.tensor == nullptr) throw unknown("lease");
         found.identity = wanted.name;
         return found;
     }
-    const auto named = all_->names.store().find(wanted.owner, wanted.name);
+    const auto named = all.names.store().find(wanted.owner, wanted.name);
     if (named == nullptr || (wanted.version && *wanted.version != named->version)) throw unknown("tensor");
     found.value = {named, &NamedTensors::value_of(*named)};
     found.version = named->version;
     // Each owner has its own version numbers.
-    found.identity = all_->epoch + "-" + std::to_string(std::hash<std::string>()(named->owner)) + "-" +
-                     std::to_string(named->version);
+    found.identity =
+        all.epoch + "-" + std::to_string(std::hash<std::string>()(named->owner)) + "-" + std::to_string(named->version);
     if (wanted.member.empty()) {
         found.tensor = found.value->tensor;
         return found;
@@ -181,8 +169,6 @@ TensorEndpoint::Found TensorEndpoint::find(const Wanted& wanted) const {
     found.tensor = tensor::member_of(found.value->set, member->second);
     return found;
 }
-
-namespace {
 
 codec::TensorPointer cut_rows(const codec::TensorPointer& tensor, const Rows& rows, const std::string& text) {
     const tensor::Shape shape = tensor::shape_of(tensor);
@@ -202,10 +188,10 @@ bool fits(const net::Headers& headers, std::string_view etag) {
 
 }  // namespace
 
-net::Response TensorEndpoint::get(const net::RequestHead& head, const Principal& principal,
-                                  net::ResponseStream& response_stream) const try {
+net::Response get_file(Services& all, const net::RequestHead& head, const Principal& principal,
+                       net::ResponseStream& response_stream) try {
     const Wanted wanted = parse(head, principal);
-    Found found = find(wanted);
+    Found found = find(all, wanted);
     const bool is_set = found.tensor == nullptr;
     if (is_set && (wanted.form != FileForm::safetensors || !wanted.slice.empty()))
         reject("name", "a tensor: a set has members, and comes as .safetensors only", "a set");
@@ -222,7 +208,7 @@ net::Response TensorEndpoint::get(const net::RequestHead& head, const Principal&
     if (found.version != 0) response.headers.add("Shared-Tensor-Version", std::to_string(found.version));
     if (const auto condition = head.headers.find("If-Match");
         condition && *condition != "*" && (wanted.is_lease || !net::names_etag(*condition, etag, false)))
-        throw Rejected{412, json_rpc::invalid_params("If-Match", etag, std::string(*condition))};
+        throw Rejected(json_rpc::invalid_params("If-Match", etag, std::string(*condition)), 412);
     if (const auto condition = head.headers.find("If-None-Match");
         condition && net::names_etag(*condition, etag, true)) {
         response.status = 304;
@@ -253,7 +239,7 @@ net::Response TensorEndpoint::get(const net::RequestHead& head, const Principal&
     }
     response.parts = parts_of(file);
     if (requested.kind == net::RangeRequest::Kind::whole &&
-        send_compressed(head, all_->compression, all_->transports.compression(), response, response_stream))
+        send_compressed(head, all.compression, all.transports.compression(), response, response_stream))
         return response;
     std::string range;
     if (requested.kind == net::RangeRequest::Kind::part) {
@@ -269,6 +255,8 @@ net::Response TensorEndpoint::get(const net::RequestHead& head, const Principal&
         response.headers.add("Content-Digest", digest);
     }
     return response;
+} catch (const Rejected& rejected) {
+    return error_response(rejected);
 } catch (const tensor::SafetensorsError& error) {
     return error_response(
         406, json_rpc::invalid_params("form", "one that holds this tensor (.raw holds all)", error.what()));

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "net/message/fields.hpp"
+#include "net/server/server.hpp"
+#include "runtime/tables/upload_table.hpp"
+#include "server/services.hpp"
+#include "tensor/files/tensor_file.hpp"
+
+// /tensors/: tensors as files over HTTP. Thread safety: all functions from any thread. Paths begin with kTensorPrefix.
+// An error response has a JSON-RPC error as its body.
+
+namespace shared_tensor::server {
+
+inline constexpr std::string_view kTensorPrefix = "/tensors/";
+
+/// The media type of a form, for Content-Type and Accept.
+const char* media_type_of(tensor::FileForm form);
+std::optional<tensor::FileForm> form_of_type(std::string_view media_type);
+
+/// Answers GET and HEAD of /tensors/NAME, /tensors/SET/MEMBER and /tensors/LEASE: sends tensors that are in the server
+/// as a file, whole or in ranges, from the tensor's own memory. A whole file that is compressed is written to
+/// `response_stream` while it is compressed. If a digest is wanted, the caller blocks while the bytes are read.
+net::Response get_file(Services& all, const net::RequestHead& head, const Principal& principal,
+                       net::ResponseStream& response_stream);
+
+// PUT of /tensors/NAME publishes a file under a name. The file is sent whole, or in parts (Content-Range) in any order
+// and several at once. Readers see it when it is complete. HEAD and DELETE with ?upload report which parts are missing,
+// and abandon the upload. These block while a part is copied and its digest is computed, and throw Rejected.
+
+/// Returns the error for a PUT that must be rejected whatever its body holds. Called before the body is read.
+std::optional<net::Response> reject_put(Services& all, const net::RequestHead& head, const Principal& principal);
+net::Response put_file(Services& all, const net::Request& request, const Principal& principal);
+net::Response upload_state(Services& all, const net::RequestHead& head, const Principal& principal);
+net::Response abandon_upload(Services& all, const net::RequestHead& head, const Principal& principal);
+
+/// A parsed request about an upload.
+struct UploadRequest {
+    runtime::UploadTable::Key key;
+    runtime::UploadTable::Payer payer{};
+    std::optional<tensor::FileForm> file_form;  ///< none: neither the name nor Content-Type names one
+    std::optional<std::uint64_t> if_version;
+    runtime::UploadForm form;
+    net::ByteRange part;
+    bool is_whole = false;
+    tensor::RawForm raw;
+};
+
+/// Whether HEAD or DELETE is about an upload and not about the tensor. False if the query is invalid.
+bool is_about_upload(const net::RequestHead& head);
+/// Parses the path and the query of a request. Throws Rejected if one of them is invalid.
+UploadRequest parse_upload_request(const net::RequestHead& head, const Principal& principal);
+/// Parses the whole head of a PUT whose body has `bytes` bytes. Throws Rejected if it is invalid.
+UploadRequest parse_put(const net::RequestHead& head, const Principal& principal, std::uint64_t bytes);
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,60 @@
+#include "server/services.hpp"
+
+#include <shared_tensor/version.hpp>
+
+#include "base/bytes/ids.hpp"
+#include "server/methods/methods.hpp"
+#include "server/option_table.hpp"
+
+namespace shared_tensor::server {
+
+namespace {
+
+runtime::DispatcherOptions dispatcher_options(const ServerOptions& options, const detail::CallMemory& memory) {
+    return {{options.calls}, options.local_socket == "none" ? nullptr : &memory};
+}
+
+/// Loads libtorch if the server may have models; else returns null. It is loaded before requests are served: so the
+/// operator sees what is missing, and no request waits for it.
+const models::TorchModels* torch_for_models(const ServerOptions& options) {
+    if (options.models.empty() && options.model_folders.empty()) return nullptr;
+    return &models::load_torch(options.libtorch);
+}
+
+/// One client may hold half of each limit, so that it cannot keep other clients out.
+Clients::Limits client_limits(const ServerOptions& options) {
+    const std::size_t connections = options.http.max_client_connections;
+    return {options.http.max_client_requests,
+            share_of_one_client(options.http.max_bytes_in_flight),
+            connections > 0 ? connections : share_of_one_client(options.http.max_connections),
+            share_of_one_client(options.sessions.max_sessions),
+            share_of_one_client(options.shared_memory.max_channels),
+            share_of_one_client(options.shared_memory.max_segments / 2)};
+}
+
+}  // namespace
+
+Services::Services(const Registry& registry, ServerOptions wanted)
+    : options(in_force(std::move(wanted))),
+      torch(torch_for_models(options)),
+      epoch(random_hex(8)),
+      compression(CodingOffer::parse(options.compression.codings, options.compression.level)),
+      credentials(options),
+      clients(client_limits(options)),
+      access(options, Credentials::tokens_of(options), clients),
+      sessions(options.sessions),
+      objects(options.objects, options.sessions.idle),
+      leases(options.leases),
+      local(*this),
+      allocation(local.pool()),
+      names(options.names, options.local_socket == "none" ? nullptr : &local.pool()),
+      uploads(options.uploads),
+      watches([this](const auto& id, const auto& owner) { return dispatcher.tasks().get(id, owner); }),
+      dispatcher(registry, dispatcher_options(options, allocation)),
+      models(dispatcher.functions(), torch != nullptr ? models::LoadModel(torch->load) : nullptr, options.model_folders,
+             models::ModelTable::kMaxLoaded, [this](const std::string& session) { return sessions.is_open(session); }),
+      open_rpc(dispatcher.functions(), SHARED_TENSOR_VERSION, {{"Tensor", schema::tensor_component()}}) {
+    dispatcher.tasks().on_changed([this](std::string_view id) { watches.changed(id); });
+}
+
+}  // namespace shared_tensor::server
