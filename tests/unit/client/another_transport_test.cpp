@@ -1,12 +1,12 @@
+// Tensors of arguments that the server cannot open, or whose memory it has forgotten: the call is sent once more.
+
 #include <catch2/catch_test_macros.hpp>
-#include <future>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <shared_tensor/value.hpp>
 
-#include "client/async/async_core.hpp"
 #include "protocol/codec/frame.hpp"
 #include "scripted.hpp"
 #include "support/fake_tensor.hpp"
@@ -19,9 +19,11 @@ namespace {
 /// An argument that is a tensor.
 struct Weights {};
 
+using Texts = std::vector<std::string>;
+
 /// What was asked about parameters that the server could not open.
 struct Asked {
-    std::vector<std::string> parameters, reasons;
+    Texts parameters, reasons;
     bool answer = true;
     /// Of the memory that is shared, and of what is shared when the server does not know that any more.
     std::string session, next_session;
@@ -78,14 +80,31 @@ Json sent_json(const net::ClientRequest& request) {
 const Json kCannotOpen{
     {"parameter", "x.cuda_ipc.handle"}, {"expected", "a handle that this process can open"}, {"got", "rejected"}};
 
-Reply rejects_to_open() {
-    return [](const net::ClientRequest& request) {
-        return answer(200, error_for(sent_json(request), -32602, kCannotOpen).dump());
+Reply rejects_frame(int code, const Json& data) {
+    return [=](const net::ClientRequest& request) {
+        return answer(200, error_for(sent_json(request), code, data).dump());
     };
 }
-Reply says_five() {
-    return [](const net::ClientRequest& request) { return answer(200, result_for(sent_json(request), 5).dump()); };
-}
+const Reply kRejectsToOpen = rejects_frame(-32602, kCannotOpen);
+const Reply kForgotten = rejects_frame(-32005, {{"kind", "session"}});
+const Reply kSaysFive = [](const net::ClientRequest& request) {
+    return answer(200, result_for(sent_json(request), 5).dump());
+};
+
+/// A client of this script whose one argument is a tensor.
+struct Tested {
+    explicit Tested(std::vector<Reply> script)
+        : client(std::move(script), options_for_tests(), std::make_unique<AnotherTransport>(asked)) {}
+    int call(const CallOptions& options = {}) { return client.call_with<int>(options, "f", named("x", Weights())); }
+    Texts sessions() const {
+        Texts named;
+        for (const auto& request : client.sender->requests())
+            named.emplace_back(request.headers.find("Shared-Tensor-Session").value_or("none"));
+        return named;
+    }
+    Asked asked;
+    ScriptedClient client;
+};
 
 }  // namespace
 
@@ -101,115 +120,78 @@ struct Codec<Weights> {
 }  // namespace shared_tensor
 
 TEST_CASE("A call whose argument could not be opened is sent once more, the other way", "[client]") {
-    Asked asked;
-    ScriptedClient client({rejects_to_open(), says_five()}, options_for_tests(),
-                          std::make_unique<AnotherTransport>(asked));
-    CHECK(client.call<int>("f", named("x", Weights())) == 5);
-    REQUIRE(client.tries() == 2);
-    CHECK(asked.parameters == std::vector<std::string>{"x.cuda_ipc.handle"});
-    CHECK(asked.reasons == std::vector<std::string>{"rejected"});
-    Json first = sent_json(client.sender->requests()[0]), second = sent_json(client.sender->requests()[1]);
+    Tested tested({kRejectsToOpen, kSaysFive});
+    CHECK(tested.call() == 5);
+    REQUIRE(tested.client.tries() == 2);
+    CHECK(tested.asked.parameters == Texts{"x.cuda_ipc.handle"});
+    CHECK(tested.asked.reasons == Texts{"rejected"});
+    const auto requests = tested.client.sender->requests();
+    Json first = sent_json(requests[0]), second = sent_json(requests[1]);
     CHECK(first["params"]["x"]["$tensor"] == Json{{"name", "w"}, {"copied", false}});
     CHECK(second["params"]["x"]["$tensor"] == Json{{"name", "w"}, {"copied", true}});
     second["params"] = first["params"];
     CHECK(first == second);  // nothing else differs
-    CHECK(client.core.statistics().requests == 1);
-    CHECK(client.core.statistics().failures == 0);
+    CHECK(tested.client.core.statistics().requests == 1);
+    CHECK(tested.client.core.statistics().failures == 0);
 }
 
-TEST_CASE("A call whose parameter is wrong is sent once", "[client]") {
-    Asked asked;
-    asked.answer = false;
-    ScriptedClient client({rejects_to_open()}, options_for_tests(), std::make_unique<AnotherTransport>(asked));
-    CHECK_THROWS_AS(client.call<int>("f", named("x", Weights())), InvalidParams);
-    CHECK(client.tries() == 1);
+TEST_CASE("A call is sent once if its parameter is wrong or it has no tensors, and twice if it is rejected again",
+          "[client]") {
+    Tested wrong({kRejectsToOpen}), plain({rejects(-32602, kCannotOpen)}), again({kRejectsToOpen});
+    wrong.asked.answer = false;
+    CHECK_THROWS_AS(wrong.call(), InvalidParams);
+    CHECK_THROWS_AS(plain.client.call<int>("f"), InvalidParams);
+    CHECK_THROWS_AS(again.call(), InvalidParams);
+    CHECK(wrong.client.tries() == 1);
+    CHECK(plain.client.tries() == 1);
+    CHECK(again.client.tries() == 2);
 }
 
 TEST_CASE("A call that is cancelled in its second round tells that it may have run in the first", "[client]") {
-    Asked asked;
-    ScriptedClient client({breaks(), rejects_to_open(), fails(net::TransportError::Kind::cancelled, false)},
-                          options_for_tests(), std::make_unique<AnotherTransport>(asked));
-    try {
-        client.call_with<int>(CallOptions{.idempotent = true}, "f", named("x", Weights()));
-        FAIL("it was not cancelled");
-    } catch (const Cancelled& error) {
-        CHECK(error.may_have_run());
-    }
-    CHECK(client.tries() == 3);
-}
-
-TEST_CASE("A call without tensors is not sent again", "[client]") {
-    Asked asked;
-    ScriptedClient client({rejects(-32602, kCannotOpen)}, options_for_tests(),
-                          std::make_unique<AnotherTransport>(asked));
-    CHECK_THROWS_AS(client.call<int>("f"), InvalidParams);
-    CHECK(client.tries() == 1);
-}
-
-TEST_CASE("A call that is rejected twice is not sent a third time", "[client]") {
-    Asked asked;
-    ScriptedClient client({rejects_to_open()}, options_for_tests(), std::make_unique<AnotherTransport>(asked));
-    CHECK_THROWS_AS(client.call<int>("f", named("x", Weights())), InvalidParams);
-    CHECK(client.tries() == 2);
+    Tested tested({breaks(), kRejectsToOpen, fails(net::TransportError::Kind::cancelled, false)});
+    CHECK(thrown_by<Cancelled>([&] { tested.call({.idempotent = true}); }).may_have_run());
+    CHECK(tested.client.tries() == 3);
 }
 
 TEST_CASE("A call whose argument lies in memory that the server has forgotten is sent once more without", "[client]") {
-    Asked asked;
-    asked.session = "first";
-    const auto forgotten = [](const net::ClientRequest& request) {
-        return answer(200, error_for(sent_json(request), -32005, {{"kind", "session"}}).dump());
-    };
-    const auto sessions = [](const ScriptedClient& client) {
-        std::vector<std::string> named;
-        for (const auto& request : client.sender->requests())
-            named.emplace_back(request.headers.find("Shared-Tensor-Session").value_or("none"));
-        return named;
-    };
     SECTION("and goes as bytes") {
-        ScriptedClient client({forgotten, says_five()}, options_for_tests(), std::make_unique<AnotherTransport>(asked));
-        CHECK(client.call<int>("f", named("x", Weights())) == 5);
-        CHECK(sessions(client) == std::vector<std::string>{"first", "none"});
-        CHECK(client.core.statistics().failures == 0);
+        Tested tested({kForgotten, kSaysFive});
+        tested.asked.session = "first";
+        CHECK(tested.call() == 5);
+        CHECK(tested.sessions() == Texts{"first", "none"});
+        CHECK(tested.client.core.statistics().failures == 0);
     }
     SECTION("also where it was found while the arguments were read") {
-        const Json gone{
-            {"parameter", "x.shm"}, {"expected", "one of the transports"}, {"got", "shm, but the channel is gone"}};
+        Asked* asked = nullptr;
         const auto meanwhile = [&](const net::ClientRequest& request) {
-            asked.session = "second";
-            return answer(200, error_for(sent_json(request), -32602, gone).dump());
+            asked->session = "second";
+            const Json gone{
+                {"parameter", "x.shm"}, {"expected", "one of the transports"}, {"got", "shm, but the channel is gone"}};
+            return rejects_frame(-32602, gone)(request);
         };
-        asked.answer = false;
-        ScriptedClient client({meanwhile, says_five()}, options_for_tests(), std::make_unique<AnotherTransport>(asked));
-        CHECK(client.call<int>("f", named("x", Weights())) == 5);
-        CHECK(sessions(client) == std::vector<std::string>{"first", "second"});
+        Tested tested({meanwhile, kSaysFive});
+        asked = &tested.asked;
+        asked->session = "first";
+        asked->answer = false;
+        CHECK(tested.call() == 5);
+        CHECK(tested.sessions() == Texts{"first", "second"});
     }
     SECTION("but not a third time") {
-        asked.next_session = "second";
-        ScriptedClient client({forgotten}, options_for_tests(), std::make_unique<AnotherTransport>(asked));
-        CHECK_THROWS_AS(client.call<int>("f", named("x", Weights())), UnknownOrExpired);
-        CHECK(sessions(client) == std::vector<std::string>{"first", "second"});
+        Tested tested({kForgotten});
+        tested.asked.session = "first";
+        tested.asked.next_session = "second";
+        CHECK_THROWS_AS(tested.call(), UnknownOrExpired);
+        CHECK(tested.sessions() == Texts{"first", "second"});
     }
 }
 
 TEST_CASE("An asynchronous call whose argument could not be opened is sent once more, when its caller has gone on",
           "[client]") {
     Asked asked;
-    auto* const sender = new ScriptedRequests({rejects_to_open(), says_five()});
-    AsyncOptions options;
-    options.client = options_for_tests();
-    const auto core = std::make_shared<client::AsyncCore>(
-        options, client::Dependencies{std::unique_ptr<client::RequestSender>(sender),
-                                      std::make_unique<AnotherTransport>(asked),
-                                      &real_clock(),
-                                      {}});
-    auto slot = std::make_unique<detail::AsyncSlotOf<int>>();
-    auto result = slot->future();
-    {
-        const Weights gone;
-        core->start("f", detail::ArgumentsOf<Weights>(gone), std::move(slot), {});
-    }
+    ScriptedAsync client({kRejectsToOpen, kSaysFive}, ScriptedAsync::with_threads(2),
+                         std::make_unique<AnotherTransport>(asked));
+    auto result = client.call_with({}, nullptr, Weights());
     CHECK(result.get() == 5);
-    CHECK(sender->requests().size() == 2);
-    CHECK(sent_json(sender->requests().back())["params"][0]["$tensor"]["copied"] == true);
-    core->stop();
+    CHECK(client.sender->requests().size() == 2);
+    CHECK(sent_json(client.sender->requests().back())["params"][0]["$tensor"]["copied"] == true);
 }

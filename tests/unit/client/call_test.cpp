@@ -16,47 +16,55 @@ using Catch::Matchers::ContainsSubstring;
 using namespace shared_tensor::test;
 using namespace shared_tensor;
 
-TEST_CASE("Arguments are an array by position, an object by name, and nothing if there are none", "[client]") {
-    ScriptedClient client({gives(1)});
-    client.call("add", 1, 2.5, "three", true);
-    client.call("scale", named("x", 1), named("factor", "two"));
-    client.call("f");
-    CHECK(client.sent(0).at("method") == "add");
-    CHECK(client.sent(0).at("params") == Json{1, 2.5, "three", true});
-    CHECK(client.sent(1).at("params") == Json{{"x", 1}, {"factor", "two"}});
-    CHECK_FALSE(client.sent(2).contains("params"));
-    CHECK(client.sent(0).at("id") != client.sent(1).at("id"));
+namespace results {
+struct Box {
+    double x;
+    std::vector<std::string> names;
+};
+SHARED_TENSOR_FIELDS(Box, x, names);
+}  // namespace results
+
+namespace {
+
+template <class R>
+R result(const Json& json) {
+    return ScriptedClient({gives(json)}).call<R>("f");
+}
+template <class R>
+ResultMismatch mismatch(const Json& json) {
+    return thrown_by<ResultMismatch>([&] { result<R>(json); });
 }
 
-TEST_CASE("Arguments that are known at run time only go as one object", "[client]") {
+constexpr const char* kNull = R"({"jsonrpc":"2.0","id":null,"error":{"code":-32007,"message":"Not authorised"}})";
+
+}  // namespace
+
+TEST_CASE("Arguments are an array by position, an object by name, and nothing if there are none", "[client]") {
     struct Words final : CallArguments {
         std::vector<std::string> words;
         bool empty() const override { return words.empty(); }
         void write(ValueWriter params) const override { Codec<std::vector<std::string>>::write(params, words); }
     };
     ScriptedClient client({gives(1)});
-    Words words;
-    client.call("f", words);
-    CHECK_FALSE(client.sent().contains("params"));
-    words.words = {"a", "b"};
-    client.call("f", words);
-    CHECK(client.sent(1).at("params") == Json{"a", "b"});
-}
-
-TEST_CASE("Everything that a shared function takes can be an argument", "[client]") {
-    ScriptedClient client({gives(1)});
+    const auto sent = [&](const auto&... args) {
+        client.call("f", args...);
+        return client.sent(client.tries() - 1).value("params", Json("none"));
+    };
+    CHECK(sent() == "none");
+    CHECK(sent(1, 2.5, "three", true) == Json{1, 2.5, "three", true});
+    CHECK(sent(named("x", 1), named("factor", "two")) == Json{{"x", 1}, {"factor", "two"}});
+    CHECK(sent(Json{{"$tensor", 1}}) == Json::parse(R"([{"$literal": {"$tensor": 1}}])"));
     const std::vector<int> list{1, 2};
-    client.call("f", std::string("s"), std::string_view("v"), nullptr, std::nullopt, list, std::span<const int>(list),
-                std::map<std::string, int>{{"a", 1}}, std::optional<int>(), std::tuple(1, std::string("x")),
-                Json{{"k", 1}}, std::uint64_t{18446744073709551615U}, std::span<const std::string_view>());
-    CHECK(client.sent().at("params") == Json::parse(R"(["s", "v", null, null, [1,2], [1,2], {"a":1}, null, [1,"x"],
-                                                       {"k":1}, 18446744073709551615, []])"));
-}
-
-TEST_CASE("A JSON argument with a key that starts with a dollar travels as a literal", "[client]") {
-    ScriptedClient client({gives(1)});
-    client.call("f", Json{{"$tensor", 1}});
-    CHECK(client.sent().at("params") == Json::parse(R"([{"$literal": {"$tensor": 1}}])"));
+    CHECK(sent(std::string("s"), std::string_view("v"), nullptr, std::nullopt, list, std::span<const int>(list),
+               std::map<std::string, int>{{"a", 1}}, std::optional<int>(), std::tuple(1, std::string("x")),
+               Json{{"k", 1}}, std::uint64_t{18446744073709551615U}, std::span<const std::string_view>()) ==
+          Json::parse(R"(["s", "v", null, null, [1,2], [1,2], {"a":1}, null, [1,"x"], {"k":1}, 18446744073709551615,
+                          []])"));
+    Words words;  // known at run time only
+    CHECK(sent(words) == "none");
+    words.words = {"a", "b"};
+    CHECK(sent(words) == Json{"a", "b"});
+    CHECK(client.sent(0).at("id") != client.sent(1).at("id"));
 }
 
 TEST_CASE("A request is JSON-RPC 2.0 as application/json to /jsonrpc, and says how its answer may come", "[client]") {
@@ -66,6 +74,7 @@ TEST_CASE("A request is JSON-RPC 2.0 as application/json to /jsonrpc, and says h
     client.call("f");
     const auto request = client.sender->requests().at(0);
     CHECK(client.sent().at("jsonrpc") == "2.0");
+    CHECK(client.sent().at("method") == "f");
     CHECK(client.sent().at("id").is_number_unsigned());
     CHECK(request.method == "POST");
     CHECK(request.path == "/jsonrpc");
@@ -80,130 +89,63 @@ TEST_CASE("A token and a session go along with every request", "[client]") {
     auto options = options_for_tests();
     options.token = "sesame-0123456789";
     ScriptedClient client({gives(1)}, options);
-    client.call_with(CallOptions{.session = "s-1"}, "f");
-    client.call_with(CallOptions{.session = "s-1"}, "g");
+    for (int i = 0; i < 2; ++i)
+        client.call_with({.session = "s-1"}, "f");
     for (const auto& request : client.sender->requests()) {
         CHECK(request.headers.find("Authorization") == "Bearer sesame-0123456789");
         CHECK(request.headers.find("Shared-Tensor-Session") == "s-1");
     }
 }
 
-TEST_CASE("A notification has no id", "[client]") {
-    ScriptedClient client({says(204, "")});
-    client.core.notify("log", detail::ArgumentsOf<int>(1), {});
-    CHECK_FALSE(client.sent().contains("id"));
-    CHECK(client.sent().at("params") == Json{1});
+TEST_CASE("A notification has no id, and fails if it meets anything but success", "[client]") {
+    const auto notify = [](ScriptedClient& client) { client.core.notify("log", detail::ArgumentsOf<int>(1), {}); };
+    ScriptedClient taken({says(204, "")}), rejected({says(413, kNull)}), lost({says(404, "")});
+    notify(taken);
+    CHECK_FALSE(taken.sent().contains("id"));
+    CHECK(taken.sent().at("params") == Json{1});
+    CHECK_THROWS_AS(notify(rejected), RpcError);
+    CHECK_THROWS_AS(notify(lost), TransportFailure);
 }
-
-namespace {
-
-std::string failure_of(Reply reply) {
-    ScriptedClient client({std::move(reply)});
-    try {
-        client.call("f");
-    } catch (const TransportFailure& failure) {
-        CHECK(failure.may_have_run());
-        return failure.what();
-    }
-    throw std::logic_error("it was taken for an answer");
-}
-
-}  // namespace
 
 TEST_CASE("What is no answer of this protocol is a TransportFailure that shows what came", "[client]") {
     struct Case {
         int status;
-        std::string body, shows;
+        std::string body, shows, type = "application/json";
     };
-    const std::vector<Case> cases{
-        {200, "", "its body is empty"},
-        {204, "", "its body is empty"},
-        {502, "<html>Bad Gateway</html>", "HTTP 502"},
-        {200, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":", "not usable JSON"},
-        {200, "[]", "empty batch"},
-        {200, "7", "not an object"},
-        {200, R"({"jsonrpc":"1.0","id":1,"result":1})", "\"jsonrpc\" is not \"2.0\""},
-        {200, R"({"jsonrpc":"2.0","id":1})", "either \"result\" or \"error\""},
-        {200, R"({"jsonrpc":"2.0","id":999999,"result":1})", "another request"},
-        {200, R"({"jsonrpc":"2.0","id":"1","result":1})", "another request"},
-        {200, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"\xff\"}", "not usable JSON"},
-    };
-    for (const auto& [status, body, shows] : cases) {
+    const std::string frame = "application/vnd.shared-tensor", cut = "its tensors are cut off";
+    for (const auto& [status, body, shows, type] :
+         std::vector<Case>{{200, "", "its body is empty"},
+                           {204, "", "its body is empty"},
+                           {502, "<html>Bad Gateway</html>", "HTTP 502"},
+                           {200, "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":", "not usable JSON"},
+                           {200, R"({"jsonrpc":"1.0","id":1,"result":1})", "\"jsonrpc\" is not \"2.0\""},
+                           {200, R"({"jsonrpc":"2.0","id":999999,"result":1})", "another request"},
+                           {200, R"({"jsonrpc":"2.0","id":"1","result":1})", "another request"},
+                           {200, "abc", cut, frame},
+                           {200, std::string("\x40\0\0\0\0\0\0\0{}", 10), cut, frame}}) {
         INFO(body);
-        CHECK_THAT(failure_of(says(status, body)), ContainsSubstring(shows));
+        ScriptedClient client({says(status, body, type)});
+        const auto failure = thrown_by<TransportFailure>([&] { client.call("f"); });
+        CHECK(failure.may_have_run());
+        CHECK_THAT(failure.what(), ContainsSubstring(shows));
     }
-}
-
-TEST_CASE("A frame that is cut off is a TransportFailure", "[client]") {
-    const std::string type = "application/vnd.shared-tensor";
-    for (const std::string& bytes : {std::string("abc"), std::string("\x40\0\0\0\0\0\0\0{}", 10)}) {
-        CHECK_THAT(failure_of(says(200, bytes, type)), ContainsSubstring("its tensors are cut off"));
-    }
-}
-
-TEST_CASE("A result may nest deeper than a request", "[client]") {
-    std::string deep = "1";
-    for (int i = 0; i < 300; ++i)
-        deep = "[" + deep + "]";
-    ScriptedClient client({gives(Json::parse(deep))});
-    CHECK(client.call("f").dump() == deep);
 }
 
 TEST_CASE("An error with id null is the answer: the server could not read the id", "[client]") {
-    ScriptedClient client(
-        {says(401, R"({"jsonrpc":"2.0","id":null,"error":{"code":-32007,"message":"Not authorised"}})")});
-    CHECK_THROWS_AS(client.call("f"), NotAuthorised);
+    CHECK_THROWS_AS(ScriptedClient({says(401, kNull)}).call("f"), NotAuthorised);
 }
 
-TEST_CASE("A notification that meets anything but success fails", "[client]") {
-    ScriptedClient rejected(
-        {says(413, R"({"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid Request"}})")});
-    CHECK_THROWS_AS(rejected.core.notify("f", detail::ArgumentsOf<>(), {}), RpcError);
-    ScriptedClient lost({says(404, "")});
-    CHECK_THROWS_AS(lost.core.notify("f", detail::ArgumentsOf<>(), {}), TransportFailure);
-}
-
-namespace results {
-struct Box {
-    double x;
-    std::vector<std::string> names;
-};
-SHARED_TENSOR_FIELDS(Box, x, names);
-}  // namespace results
-
-using namespace shared_tensor;
-using namespace shared_tensor::test;
-
-namespace {
-
-template <class R>
-R result(const Json& json) {
-    ScriptedClient client({gives(json)});
-    return client.call<R>("f");
-}
-
-template <class R>
-ResultMismatch mismatch(const Json& json) {
-    try {
-        result<R>(json);
-    } catch (const ResultMismatch& error) {
-        return error;
-    }
-    throw std::logic_error("it fitted");
-}
-
-}  // namespace
-
-TEST_CASE("A result becomes the type that was asked for", "[client]") {
+TEST_CASE("A result becomes the type that was asked for, and may nest deeper than a request", "[client]") {
     CHECK(result<int>(7) == 7);
-    CHECK(result<double>(7) == 7.0);
-    CHECK(result<std::string>("x") == "x");
-    CHECK(result<std::optional<int>>(nullptr) == std::nullopt);
-    CHECK(result<std::vector<int>>({1, 2}) == std::vector{1, 2});
     CHECK(result<std::tuple<int, std::string>>({1, "x"}) == std::tuple(1, std::string("x")));
-    CHECK(result<Json>({{"a", {1, nullptr}}}) == Json{{"a", {1, nullptr}}});
     CHECK(result<results::Box>({{"x", 1.5}, {"names", {"n"}}}).names.at(0) == "n");
+    CHECK(result<std::uint64_t>(18446744073709551615U) == 18446744073709551615U);
+    CHECK(result<std::int64_t>(-9223372036854775807) == -9223372036854775807);
     CHECK_NOTHROW(result<void>({{"a", 1}}));
+    std::string deep = "1";
+    for (int i = 0; i < 300; ++i)
+        deep = "[" + deep + "]";
+    CHECK(result<Json>(Json::parse(deep)).dump() == deep);
 }
 
 TEST_CASE("A result of another type says where it differs, what was wanted and what came", "[client]") {
@@ -214,11 +156,6 @@ TEST_CASE("A result of another type says where it differs, what was wanted and w
     CHECK(std::string(error.what()) ==
           "the result does not fit the type asked for: a[1]: expected integer from "
           "-2147483648 to 2147483647, got string \"two\"");
-}
-
-TEST_CASE("A number that does not fit is never cut", "[client]") {
-    CHECK(mismatch<std::uint8_t>(256).path.empty());
+    CHECK(mismatch<std::uint8_t>(256).path.empty());  // never cut
     CHECK(mismatch<int>(1.5).got == "number 1.5");
-    CHECK(result<std::uint64_t>(18446744073709551615U) == 18446744073709551615U);
-    CHECK(result<std::int64_t>(-9223372036854775807) == -9223372036854775807);
 }

@@ -1,12 +1,15 @@
-// When a call is repeated, and after which pauses.
+// When a call is repeated, after which pauses, and what ends it before its answer: a stop or a deadline.
 
 #include <catch2/catch_test_macros.hpp>
+#include <future>
 #include <set>
 #include <stdexcept>
+#include <stop_token>
 
 #include <shared_tensor/client/options.hpp>
 
-#include "client/call/core.hpp"
+#include "client/call/batch_state.hpp"
+#include "client/transfers/transfer.hpp"
 #include "scripted.hpp"
 
 using namespace shared_tensor::test;
@@ -15,54 +18,62 @@ using std::chrono::milliseconds;
 
 namespace {
 
-CallOptions idempotent() {
-    CallOptions options;
-    options.idempotent = true;
-    return options;
-}
-
-CallOptions with_key() {
-    CallOptions options;
-    options.idempotency_key = "k1";
-    return options;
-}
-
 Reply busy(int retry_after_ms) { return rejects(-32001, {{"retry_after_ms", retry_after_ms}}, 503); }
+
+using Failure = net::TransportError::Kind;
+
+CallOptions with_stop(const std::stop_source& stop) { return {.stop = stop.get_token(), .idempotent = true}; }
+
+const TransportFailure kRejected("rejected", false);
+
+std::optional<milliseconds> after(const RetryStrategy& strategy, int number) {
+    return strategy(FailedTry{number, kRejected});
+}
+
+Backoff with_random(double value) {
+    Backoff backoff;
+    backoff.initial = milliseconds(100);
+    backoff.longest = milliseconds(1000);
+    backoff.tries = 10;
+    backoff.random = [value] { return value; };
+    return backoff;
+}
 
 }  // namespace
 
-TEST_CASE("A call that was never sent is repeated", "[client]") {
-    ScriptedClient client({is_not_there(), is_not_there(), gives(7)});
-    CHECK(client.call<int>("f") == 7);
-    CHECK(client.tries() == 3);
-    CHECK(client.pauses == std::vector{milliseconds(10), milliseconds(10)});
+TEST_CASE(
+    "What has not run is repeated, with the same request, not before the server said, until the tries are used up",
+    "[client]") {
+    struct Case {
+        std::vector<Reply> script;
+        std::vector<int> pauses;
+    };
+    const Reply ends = rejects(-32009, nullptr, 503);
+    for (const auto& [script, pauses] : {Case{{is_not_there(), is_not_there(), gives(7)}, {10, 10}},
+                                         {{busy(250), gives(7)}, {260}},
+                                         {{ends, is_not_there(), gives(7)}, {10, 10}},
+                                         {{is_not_there(), is_not_there(), is_not_there(), busy(1)}, {10, 10, 10}}}) {
+        ScriptedClient client(script);
+        if (pauses.size() < 3)
+            CHECK(client.call<int>("f", 1, "two") == 7);
+        else
+            CHECK_THROWS_AS(client.call("f"), ServerBusy);
+        CHECK(client.tries() == pauses.size() + 1);
+        for (std::size_t i = 0; i < pauses.size(); ++i) {
+            CHECK(client.pauses.at(i) == milliseconds(pauses[i]));
+            CHECK(client.sent(i) == client.sent(i + 1));
+        }
+    }
 }
 
 TEST_CASE("A call that was sent and not answered is repeated only if it may run twice or has a key", "[client]") {
     ScriptedClient once({breaks(), gives(7)}), twice({breaks(), gives(7)}), keyed({breaks(), gives(7)});
     CHECK_THROWS_AS(once.call("f"), TransportFailure);
     CHECK(once.tries() == 1);
-    CHECK(twice.call_with<int>(idempotent(), "f") == 7);
-    CHECK(keyed.call_with<int>(with_key(), "f") == 7);
+    CHECK(twice.call_with<int>({.idempotent = true}, "f") == 7);
+    CHECK(keyed.call_with<int>({.idempotency_key = "k1"}, "f") == 7);
     for (const auto& request : keyed.sender->requests())
         CHECK(request.headers.find("Idempotency-Key") == "k1");
-}
-
-TEST_CASE("Every try sends the same request", "[client]") {
-    ScriptedClient client({is_not_there(), gives(7)});
-    client.call("f", 1, "two");
-    CHECK(client.sent(0) == client.sent(1));
-}
-
-TEST_CASE("A busy server is asked again, not before it said", "[client]") {
-    ScriptedClient client({busy(250), gives(7)});
-    CHECK(client.call<int>("f") == 7);
-    CHECK(client.pauses == std::vector{milliseconds(260)});
-}
-
-TEST_CASE("A server that shuts down has run nothing, so it is asked again", "[client]") {
-    ScriptedClient client({rejects(-32009, nullptr, 503), is_not_there(), gives(7)});
-    CHECK(client.call<int>("f") == 7);
 }
 
 TEST_CASE("An error of the function, its deadline or the server's memory is not repeated", "[client]") {
@@ -71,15 +82,9 @@ TEST_CASE("An error of the function, its deadline or the server's memory is not 
         replies.push_back(rejects(code));
     for (const Reply& reply : replies) {
         ScriptedClient client({reply, gives(7)});
-        CHECK_THROWS_AS(client.call_with(idempotent(), "f"), RpcError);
+        CHECK_THROWS_AS(client.call_with({.idempotent = true}, "f"), RpcError);
         CHECK(client.tries() == 1);
     }
-}
-
-TEST_CASE("When the tries are used up, the last failure is thrown", "[client]") {
-    ScriptedClient client({is_not_there(), is_not_there(), is_not_there(), busy(1)});
-    CHECK_THROWS_AS(client.call("f"), ServerBusy);
-    CHECK(client.tries() == 4);
 }
 
 TEST_CASE("A strategy of one's own sees the number and the reason of every failed try", "[client]") {
@@ -95,21 +100,17 @@ TEST_CASE("A strategy of one's own sees the number and the reason of every faile
     CHECK(client.pauses == std::vector{milliseconds(1), milliseconds(2)});
 }
 
-TEST_CASE("Without a strategy nothing is repeated", "[client]") {
-    auto options = options_for_tests();
-    options.retry = nullptr;
-    ScriptedClient client({is_not_there(), gives(7)}, options);
-    CHECK_THROWS_AS(client.call("f"), TransportFailure);
-}
-
-TEST_CASE("All calls share one budget of retries", "[client]") {
-    auto options = options_for_tests();
-    options.retry_budget = {0, 2};
-    ScriptedClient client({is_not_there()}, options);
-    CHECK_THROWS_AS(client.call("f"), TransportFailure);
-    CHECK(client.tries() == 3);
-    CHECK_THROWS_AS(client.call("f"), TransportFailure);
-    CHECK(client.tries() == 4);
+TEST_CASE("Without a strategy nothing is repeated, and all calls share one budget of retries", "[client]") {
+    auto never = options_for_tests(), twice = options_for_tests();
+    never.retry = nullptr;
+    twice.retry_budget = {0, 2};
+    ScriptedClient alone({is_not_there()}, never), client({is_not_there()}, twice);
+    CHECK_THROWS_AS(alone.call("f"), TransportFailure);
+    CHECK(alone.tries() == 1);
+    for (const std::size_t tries : {3, 4}) {
+        CHECK_THROWS_AS(client.call("f"), TransportFailure);
+        CHECK(client.tries() == tries);
+    }
 }
 
 TEST_CASE("A server that is still to come up is waited for as long as the options say, and only once", "[client]") {
@@ -137,25 +138,6 @@ TEST_CASE("A notification is repeated like a call", "[client]") {
     CHECK(client.tries() == 2);
 }
 
-namespace {
-
-const TransportFailure kRejected("rejected", false);
-
-std::optional<milliseconds> after(const RetryStrategy& strategy, int number) {
-    return strategy(FailedTry{number, kRejected});
-}
-
-Backoff with_random(double value) {
-    Backoff backoff;
-    backoff.initial = milliseconds(100);
-    backoff.longest = milliseconds(1000);
-    backoff.tries = 10;
-    backoff.random = [value] { return value; };
-    return backoff;
-}
-
-}  // namespace
-
 TEST_CASE("A backoff's pause is any part of a bound that doubles from try to try, up to the longest", "[client]") {
     struct Case {
         double random;
@@ -180,8 +162,7 @@ TEST_CASE("A backoff's pause is any part of a bound that doubles from try to try
 
 TEST_CASE("Without a generator given, pauses differ", "[client]") {
     Backoff backoff;
-    backoff.initial = milliseconds(1'000'000);
-    backoff.longest = milliseconds(1'000'000);
+    backoff.initial = backoff.longest = milliseconds(1'000'000);
     const auto strategy = exponential_backoff(backoff);
     std::set<milliseconds> pauses;
     for (int i = 0; i < 20; ++i)
@@ -192,12 +173,11 @@ TEST_CASE("Without a generator given, pauses differ", "[client]") {
 TEST_CASE("After the last try there is no pause but an end", "[client]") {
     Backoff backoff;
     backoff.tries = 3;
-    const auto backs_off = exponential_backoff(backoff), fixed = fixed_delay(milliseconds(30), 3);
-    CHECK(after(backs_off, 2).has_value());
-    CHECK_FALSE(after(backs_off, 3).has_value());
-    CHECK(after(fixed, 1) == milliseconds(30));
-    CHECK(after(fixed, 2) == milliseconds(30));
-    CHECK_FALSE(after(fixed, 3).has_value());
+    for (const auto& strategy : {exponential_backoff(backoff), fixed_delay(milliseconds(30), 3)}) {
+        CHECK(after(strategy, 2).has_value());
+        CHECK_FALSE(after(strategy, 3).has_value());
+    }
+    CHECK(after(fixed_delay(milliseconds(30), 3), 1) == milliseconds(30));
     CHECK_FALSE(after(no_retry(), 1).has_value());
 }
 
@@ -215,9 +195,8 @@ TEST_CASE("Delays below zero, a factor below one and a negative budget are rejec
 
 TEST_CASE("A budget lets through what is saved, up to its bound, and then what calls earn", "[client]") {
     client::Budget budget({0.5, 2});
-    CHECK(budget.spend());
-    CHECK(budget.spend());
-    CHECK_FALSE(budget.spend());
+    const auto spends_two = [&] { return budget.spend() && budget.spend() && !budget.spend(); };
+    CHECK(spends_two());
     budget.earn();
     CHECK_FALSE(budget.spend());
     budget.earn();
@@ -225,7 +204,124 @@ TEST_CASE("A budget lets through what is saved, up to its bound, and then what c
     CHECK_FALSE(budget.spend());
     for (int i = 0; i < 100; ++i)
         budget.earn();
-    CHECK(budget.spend());
-    CHECK(budget.spend());
-    CHECK_FALSE(budget.spend());
+    CHECK(spends_two());
+}
+
+TEST_CASE("A stop before a call, notification, download or batch sends nothing", "[client]") {
+    ScriptedClient client({gives(1)});
+    std::stop_source stop;
+    const CallOptions options = with_stop(stop);
+    client::BatchState batch(std::shared_ptr<Core>(&client.core, [](Core*) {}), options);
+    batch.append("f", detail::ArgumentsOf<>(), {});
+    stop.request_stop();
+    const auto error = thrown_by<Cancelled>([&] { client.call_with(options, "f"); });
+    CHECK_FALSE(error.may_have_run());
+    CHECK(error.is(ErrorCode::cancelled));
+    CHECK(std::string(error.what()) == "f: cancelled by its caller (CallOptions::stop); nothing was sent");
+    CHECK_THROWS_AS(client.core.notify("f", detail::ArgumentsOf<>(), options), Cancelled);
+    CHECK_THROWS_AS(client::download(client.core, "/tensors/x.raw", {}, options), Cancelled);
+    CHECK_THROWS_AS(batch.send(), Cancelled);
+    CHECK(client.tries() == 0);
+}
+
+TEST_CASE(
+    "A request that was cancelled, or stopped between two tries, is not repeated and says whether it may have run",
+    "[client]") {
+    for (const Failure failure : {Failure::cancelled, Failure::broken}) {
+        for (const bool sent : {false, true}) {
+            std::stop_source stop;
+            const auto stops_and_breaks = [&](const net::ClientRequest& request) -> net::ClientResponse {
+                CHECK(request.stop == stop.get_token());
+                if (failure == Failure::broken) stop.request_stop();
+                throw net::TransportError(failure, sent, "it broke");
+            };
+            ScriptedClient client({stops_and_breaks, gives(1)});
+            const auto error = thrown_by<Cancelled>([&] { client.call_with(with_stop(stop), "f"); });
+            CHECK(error.may_have_run() == sent);
+            CHECK(client.tries() == 1);
+        }
+    }
+}
+
+TEST_CASE("A stop ends the pause before the next try", "[client]") {
+    AsyncOptions options = ScriptedAsync::with_threads(1);
+    options.client.retry = fixed_delay(std::chrono::hours(1), 4);
+    Event tried;
+    ScriptedAsync client({[&](const net::ClientRequest&) -> net::ClientResponse {
+                             tried.set();
+                             throw net::TransportError(Failure::connect, false, "nobody is there");
+                         }},
+                         options);
+    std::stop_source stop;
+    CallOptions call = with_stop(stop);
+    call.timeout = std::chrono::hours(10);
+    auto ended = client.call_with(call, nullptr);
+    REQUIRE(tried.wait());
+    stop.request_stop();
+    REQUIRE(ended.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
+    CHECK_FALSE(thrown_by<Cancelled>([&] { ended.get(); }).may_have_run());
+    CHECK(client.sender->requests().size() == 1);
+}
+
+TEST_CASE("A timeout is the server's deadline and the sender's, and a later try gets what is left", "[client]") {
+    struct Case {
+        milliseconds timeout;
+        const char* told;
+    };
+    for (const auto& [timeout, told] :
+         {Case{milliseconds(1500), "1500"}, {milliseconds::max(), "86400000"}}) {  // at most what servers take: a day
+        ScriptedClient client({gives(1)});
+        client.call_with(within(timeout), "f");
+        CHECK(client.sender->requests().at(0).headers.find("Request-Timeout") == told);
+    }
+    ScriptedClient client({is_not_there(), gives(1)});
+    const auto start = client.clock.now();
+    client.call_with(within(milliseconds(100)), "f");
+    const auto requests = client.sender->requests();
+    CHECK(requests.at(0).headers.find("Request-Timeout") == "100");
+    CHECK(requests.at(1).headers.find("Request-Timeout") == "90");
+    for (const auto& request : requests)
+        CHECK(request.deadline == start + milliseconds(100));
+}
+
+TEST_CASE("Without a timeout the server's own deadline holds, and the client's limit of patience", "[client]") {
+    auto options = options_for_tests();
+    options.answer_limit = milliseconds(70'000);
+    ScriptedClient client({gives(1)}, options);
+    const auto start = client.clock.now();
+    client.call("f");
+    const auto request = client.sender->requests().at(0);
+    CHECK_FALSE(request.headers.find("Request-Timeout").has_value());
+    CHECK(request.deadline == start + milliseconds(70'000));
+}
+
+TEST_CASE("There is no pause that would end after the deadline: the failure comes at once", "[client]") {
+    ScriptedClient client({is_not_there()});
+    CHECK_THROWS_AS(client.call_with(within(milliseconds(25)), "f"), TransportFailure);
+    CHECK(client.tries() == 3);
+    CHECK(client.pauses.size() == 2);
+}
+
+TEST_CASE("A sender that runs out of time is a deadline that has passed, and a timeout of nothing sends nothing",
+          "[client]") {
+    ScriptedClient client({fails(Failure::timeout, true)});
+    for (const int timeout : {0, -5})
+        CHECK_THROWS_AS(client.call_with(within(milliseconds(timeout)), "f"), DeadlineExceeded);
+    CHECK(client.tries() == 0);
+    const auto error = thrown_by<DeadlineExceeded>([&] { client.call_with(within(milliseconds(100)), "slow"); });
+    CHECK(error.is(ErrorCode::deadline_exceeded));
+    CHECK(std::string(error.what()) ==
+          "slow: no answer from http://server:1 in time: give it longer (CallOptions::timeout), or submit it as a "
+          "task");
+}
+
+TEST_CASE("The request that drops a failed upload has a deadline by the client's clock", "[client]") {
+    ScriptedClient client({says(400, R"({"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"No"}})")});
+    const std::string text = "x";
+    client::UploadFile file{.path = "/tensors/x.raw", .size = text.size()};
+    file.parts.push_back({std::as_bytes(std::span(text)), nullptr});
+    CHECK_THROWS_AS(client::upload(client.core, file, {}, {}), RpcError);
+    const auto drop = client.sender->requests().at(1);
+    CHECK(drop.method == "DELETE");
+    CHECK(drop.deadline == client.clock.now() + milliseconds(2000));
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -11,12 +12,14 @@
 
 #include <shared_tensor/json.hpp>
 
+#include "client/async/async_core.hpp"
 #include "client/call/core.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 #include "support/event.hpp"
 #include "support/manual_clock.hpp"
 
-// A client whose server is a list of answers: no socket, no tensors, and time passes only when the client pauses.
+// Clients whose server is a list of answers: no socket and, unless a test brings ports, no tensors. The time of a
+// ScriptedClient passes only when it pauses.
 
 namespace shared_tensor::test {
 
@@ -134,6 +137,17 @@ inline ClientOptions options_for_tests() {
     return options;
 }
 
+/// What the call throws.
+template <class Error, class Call>
+Error thrown_by(Call call) {
+    try {
+        call();
+    } catch (const Error& error) {
+        return error;
+    }
+    throw std::logic_error("it did not throw");
+}
+
 /// A core, what it sent and how long it paused.
 struct ScriptedClient {
     explicit ScriptedClient(std::vector<Reply> script, ClientOptions options = options_for_tests(),
@@ -173,5 +187,44 @@ inline CallOptions within(std::chrono::milliseconds timeout) {
     options.timeout = timeout;
     return options;
 }
+
+/// A client in real time, whose calls return futures. AsyncCaller drives its core in the same way.
+struct ScriptedAsync {
+    explicit ScriptedAsync(std::vector<Reply> script, AsyncOptions options = with_threads(2),
+                           std::unique_ptr<client::TensorPorts> ports = std::make_unique<NoPorts>())
+        : sender(new ScriptedRequests(std::move(script))),
+          core(std::make_shared<client::AsyncCore>(
+              std::move(options),
+              client::Dependencies{
+                  std::unique_ptr<client::RequestSender>(sender), std::move(ports), &real_clock(), {}})) {}
+    ~ScriptedAsync() { core->stop(); }
+    static AsyncOptions with_threads(std::size_t threads) {
+        AsyncOptions options;
+        options.client = options_for_tests();
+        options.threads = threads;
+        return options;
+    }
+
+    std::future<int> call(Receipt* receipt = nullptr) { return call_with({}, receipt); }
+    template <class... Args>
+    std::future<int> call_with(const CallOptions& options, Receipt* receipt, const Args&... args) {
+        auto slot = std::make_unique<detail::AsyncSlotOf<int>>();
+        auto result = slot->future();
+        core->start("f", detail::ArgumentsOf<Args...>(args...), std::move(slot), options, receipt);
+        return result;
+    }
+    void call_then(std::function<void(std::future<int>)> then) {
+        core->start("f", detail::ArgumentsOf<>(), std::make_unique<detail::AsyncSlotOf<int>>(std::move(then)), {});
+    }
+    AsyncTask<int> submit(CallOptions options = {}) {
+        auto slot = std::make_unique<detail::AsyncSlotOf<int>>();
+        auto result = slot->future();
+        return {core->start_task("train", detail::ArgumentsOf<int>(5), std::move(slot), std::move(options)),
+                std::move(result)};
+    }
+
+    ScriptedRequests* sender;  // owned by the core
+    std::shared_ptr<client::AsyncCore> core;
+};
 
 }  // namespace shared_tensor::test

@@ -55,29 +55,34 @@ std::string bearer(const std::string& secret) { return "Bearer " + secret; }
 const std::string kOurHost = "127.0.0.1:2537";
 const std::string kOwn = "uid:" + std::to_string(::getuid());
 
-TEST_CASE("on loopback a request must mean this server, and come from its user or root", "[server]") {
+}  // namespace
+
+TEST_CASE("on loopback a request must mean this server by one Host, and come from its user or root", "[server]") {
     const Fixture fixture{ServerOptions()};
     for (const char* host : {"127.0.0.1:2537", "localhost:2537", "[::1]:2537", "LOCALHOST:2537"})
         CHECK(fixture.verdict(request(host)) == kOwn);
-    for (const char* host : {"", "127.0.0.1", "127.0.0.1:80", "example.org:2537", "example.org"})
+    for (const char* host : {"", "127.0.0.1", "127.0.0.1:80", "example.org:2537", "example.org", "localhost.org:2537"})
         CHECK(fixture.verdict(request(host)) == "403");
-    auto foreign = request(kOurHost);
-    foreign.peer.uid = ::getuid() + 1;
-    CHECK(fixture.verdict(foreign) == "403");
-    foreign.peer.uid.reset();
-    CHECK(fixture.verdict(foreign) == "403");
-    foreign.peer.uid = 0;
-    CHECK(fixture.verdict(foreign) == "uid:0");
+    auto twice = request(kOurHost), foreign = request(kOurHost);
+    twice.headers.add("Host", kOurHost);
+    CHECK(fixture.verdict(twice) == "403");
+    for (const auto& [uid, verdict] : std::vector<std::pair<std::optional<uid_t>, std::string>>{
+             {::getuid() + 1, "403"}, {std::nullopt, "403"}, {0, "uid:0"}}) {
+        foreign.peer.uid = uid;
+        CHECK(fixture.verdict(foreign) == verdict);
+    }
 }
 
-TEST_CASE("two Hosts are none", "[server]") {
-    const Fixture fixture{ServerOptions()};
-    auto head = request(kOurHost);
-    head.headers.add("Host", kOurHost);
-    CHECK(fixture.verdict(head) == "403");
+TEST_CASE("When the kernel cannot be asked who is calling, the answer is to come again, with the reason", "[server]") {
+    const Fixture fixture{ServerOptions{}};
+    net::RequestHead head = request(kOurHost);
+    head.peer.uid.reset();
+    head.peer.uid_error = EMFILE;
+    CHECK(fixture.verdict(head) == "503");
+    CHECK_THAT(std::get<Rejection>(fixture.access.check(head)).reason, ContainsSubstring("Too many open files"));
 }
 
-TEST_CASE("pages of origins that were not named are rejected, whatever they show", "[server]") {
+TEST_CASE("pages of origins that were not named one by one are rejected, whatever they show", "[server]") {
     ServerOptions options;
     options.allowed_origins = {"https://example.org"};
     const Fixture fixture(options, {{"ann", kSecret}});
@@ -87,104 +92,78 @@ TEST_CASE("pages of origins that were not named are rejected, whatever they show
         return head;
     };
     CHECK(fixture.verdict(from("https://example.org")) == "token:ann");
+    CHECK_FALSE(fixture.access.check_place(from("https://example.org")));
     for (const char* origin : {"http://example.org", "https://example.org.evil", "https://EXAMPLE.org", "null", "",
                                "https://example.org:444"}) {
-        INFO(origin);
         CHECK(fixture.verdict(from(origin)) == "403");
+        CHECK(fixture.access.check_place(from(origin)));
     }
     auto twice = from("https://example.org");
     twice.headers.add("Origin", "https://example.org");
     CHECK(fixture.verdict(twice) == "403");
-    CHECK_FALSE(fixture.access.check_place(from("https://example.org")));
-    CHECK(fixture.access.check_place(from("https://evil.example")));
-}
-
-TEST_CASE("origins are named one by one", "[server]") {
     for (const char* origin : {"*", "null"}) {
-        ServerOptions options;
         options.allowed_origins = {"https://example.org", origin};
         CHECK_THROWS_AS(Fixture(options), std::invalid_argument);
     }
 }
 
-TEST_CASE("with tokens nobody gets in without one", "[server]") {
-    const Fixture fixture(ServerOptions(), {{"ann", kSecret}, {"ben", kOther, true}});
+TEST_CASE("with tokens nobody gets in without one, and what it allows goes with whom it let in", "[server]") {
+    const Fixture fixture(ServerOptions(), {{"ann", kSecret, false, {"add"}}, {"ben", kOther, true}});
     CHECK(fixture.verdict(request(kOurHost, bearer(kSecret))) == "token:ann");
     CHECK(fixture.verdict(request(kOurHost, "bearer   " + kOther)) == "token:ben");
-    CHECK_FALSE(fixture.principal(request(kOurHost, bearer(kSecret))).admin);
+    const auto ann = fixture.principal(request(kOurHost, bearer(kSecret)));
+    CHECK_FALSE(ann.admin);
+    CHECK(ann.may_call("add"));
+    CHECK_FALSE(ann.may_call("scale"));
     CHECK(fixture.principal(request(kOurHost, bearer(kOther))).admin);
     for (const std::string& wrong :
-         {std::string(), bearer(""), bearer(kSecret + "0"), bearer(kSecret.substr(1)), "Basic " + kSecret, kSecret}) {
-        INFO(wrong);
+         {std::string(), bearer(""), bearer(kSecret + "0"), bearer(kSecret.substr(1)), "Basic " + kSecret, kSecret})
         CHECK(fixture.verdict(request(kOurHost, wrong)) == "401");
-    }
     auto twice = request(kOurHost, bearer(kSecret));
     twice.headers.add("Authorization", bearer(kSecret));
     CHECK(fixture.verdict(twice) == "401");
-    CHECK(fixture.access.check_local(::getuid(), "").index() == 1);
-    CHECK(fixture.access.check_local(::getuid() + 1, kSecret).index() == 0);
-}
-
-TEST_CASE("a token that can be guessed is rejected, and what was there goes on", "[server]") {
-    CHECK_THROWS_WITH(Fixture(ServerOptions(), {{"ann", "short"}}), ContainsSubstring("\"ann\""));
-    Fixture fixture(ServerOptions(), {{"ann", kSecret}});
-    CHECK_THROWS_AS(fixture.access.use_tokens({{"ben", "short"}}), std::invalid_argument);
-    CHECK(fixture.verdict(request(kOurHost, bearer(kSecret))) == "token:ann");
+    CHECK(std::holds_alternative<Rejection>(fixture.access.check_local(::getuid(), "")));
+    CHECK(std::holds_alternative<Principal>(fixture.access.check_local(::getuid() + 1, kSecret)));
 }
 
 TEST_CASE("nobody listens beyond loopback for everybody by mistake", "[server]") {
     CHECK_THROWS_WITH(Fixture(remote()), ContainsSubstring("0.0.0.0"));
+    CHECK_THROWS_WITH(Fixture(remote(), {{"ann", "short"}}), ContainsSubstring("\"ann\""));  // can be guessed
     CHECK_NOTHROW(Fixture(remote(), {{"ann", kSecret}}));
-    auto insecure = remote();
+    auto insecure = remote(), with_certificates = remote(), named = remote();
     insecure.insecure = true;
     CHECK_NOTHROW(Fixture(insecure));
-    auto with_certificates = remote();
     with_certificates.tls.authorities = "ca.pem";
     CHECK_NOTHROW(Fixture(with_certificates));
-}
-
-TEST_CASE("only addresses 127.a.b.c, ::1 and localhost are loopback", "[server]") {
+    named.host = "127.example.org";
+    CHECK_THROWS_WITH(Fixture(named), ContainsSubstring("127.example.org"));
     for (const char* host : {"127.0.0.1", "127.200.3.4", "::1", "[::1]", "localhost"})
         CHECK(is_loopback_host(host));
     for (const char* host : {"127.example.org", "127.0.0.1.example.org", "127.", "128.0.0.1", "0.0.0.0", "::", "host"})
         CHECK_FALSE(is_loopback_host(host));
-    auto named = remote();
-    named.host = "127.example.org";
-    CHECK_THROWS_WITH(Fixture(named), ContainsSubstring("127.example.org"));
 }
 
 TEST_CASE("who kept its token keeps its grant; who lost it, or has another one now, is revoked", "[server]") {
-    Fixture fixture(ServerOptions(), {{"kept", kSecret, false, {"add"}}, {"gone", kOther}});
+    const AccessToken kept_token{"kept", kSecret, false, {"add"}};
+    Fixture fixture(ServerOptions(), {kept_token, {"gone", kOther}});
     const auto kept = fixture.principal(request(kOurHost, bearer(kSecret)));
     const auto gone = fixture.principal(request(kOurHost, bearer(kOther)));
-    CHECK_FALSE(fixture.access.use_tokens({{"gone", kOther}, {"kept", kSecret, false, {"add"}}}));  // another order
+    CHECK_FALSE(fixture.access.use_tokens({{"gone", kOther}, kept_token}));  // another order
+    CHECK_THROWS_WITH(fixture.access.use_tokens({{"ben", "short"}}), ContainsSubstring("\"ben\""));
     CHECK_FALSE(kept.is_revoked());
-    CHECK(fixture.access.use_tokens({{"kept", kSecret, false, {"add"}}, {"new", "abcdefghijklmnop"}}));
+    CHECK(fixture.access.use_tokens({kept_token, {"new", "abcdefghijklmnop"}}));
     CHECK_FALSE(kept.is_revoked());
     CHECK(gone.is_revoked());
     CHECK(fixture.verdict(request(kOurHost, bearer(kOther))) == "401");
     CHECK(fixture.verdict(request(kOurHost, bearer("abcdefghijklmnop"))) == "token:new");
-
-    const std::vector<AccessToken> changes = {{"renamed", kSecret, false, {"add"}},
-                                              {"renamed", kOther, false, {"add"}},
-                                              {"renamed", kOther, true, {"add"}},
-                                              {"renamed", kOther, true, {"add", "scale"}},
-                                              {"renamed", kOther, true, {}}};
-    for (const AccessToken& change : changes) {
-        const auto tokens_before = fixture.access.check_local(0, kSecret);
-        const Principal before = std::holds_alternative<Principal>(tokens_before)
-                                     ? std::get<Principal>(tokens_before)
-                                     : std::get<Principal>(fixture.access.check_local(0, kOther));
+    for (const AccessToken& change :
+         {AccessToken{"renamed", kSecret, false, {"add"}}, AccessToken{"renamed", kSecret, true, {"add"}},
+          AccessToken{"renamed", kSecret, true, {"add", "scale"}}, AccessToken{"renamed", kSecret, true, {}},
+          AccessToken{"renamed", kOther, true, {}}}) {
+        const auto before = fixture.principal(request(kOurHost, bearer(kSecret)));
         CHECK(fixture.access.use_tokens({change}));
         CHECK(before.is_revoked());
     }
-}
-
-TEST_CASE("what a token allows goes with whom it let in", "[server]") {
-    const Fixture fixture(ServerOptions(), {{"ann", kSecret, false, {"add"}}});
-    const auto ann = fixture.principal(request(kOurHost, bearer(kSecret)));
-    CHECK(ann.may_call("add"));
-    CHECK_FALSE(ann.may_call("scale"));
 }
 
 TEST_CASE("where certificates are wanted, one must be shown and good, and a token too where there are some",
@@ -215,7 +194,7 @@ TEST_CASE("where certificates are wanted, one must be shown and good, and a toke
     CHECK(certificates.verdict(local) == kOwn);
 }
 
-TEST_CASE("a client is the same one on all its connections, and no other", "[server]") {
+TEST_CASE("a client is the same one on all its connections, and no other, with the limits of its kind", "[server]") {
     const Fixture fixture(ServerOptions(), {{"ann", kSecret}, {"ben", kOther}});
     const auto ann = fixture.principal(request(kOurHost, bearer(kSecret)));
     CHECK(ann.use != nullptr);
@@ -229,35 +208,15 @@ TEST_CASE("a client is the same one on all its connections, and no other", "[ser
     CHECK(open.principal(request("x")).name == "anyone");
     CHECK(open.principal(request("x")).use == open.principal(request("x")).use);
     CHECK(open.principal(request("x")).use != open.principal(elsewhere).use);
-}
 
-TEST_CASE("a client has the limits of its kind", "[server]") {
     Clients clients({2, 100, 0});
-    const auto stranger = clients.of("token:ann", false);
-    const auto own = clients.of("uid:1000", true);
+    const auto stranger = clients.of("token:ann", false), own = clients.of("uid:1000", true);
     CHECK(stranger->bytes_in_flight->take(100));
     CHECK_FALSE(stranger->bytes_in_flight->take(101));
     CHECK(own->bytes_in_flight->take(1'000'000'000));
-    CHECK_FALSE(stranger->requests.take());
-    CHECK_FALSE(stranger->requests.take());
-    CHECK(stranger->requests.take());
+    for (const bool waits : {false, false, true})
+        CHECK(stranger->requests.take().has_value() == waits);
     CHECK_FALSE(own->requests.take());
     clients.sweep();
     CHECK(clients.of("token:ann", false) == stranger);
-}
-
-}  // namespace
-
-TEST_CASE("When the kernel cannot be asked who is calling, the answer is to come again, with the reason", "[server]") {
-    const Fixture fixture(ServerOptions{});
-    net::RequestHead head = request("127.0.0.1:2537");
-    head.peer.uid.reset();
-    head.peer.uid_error = EMFILE;
-    const auto checked = fixture.access.check(head);
-    REQUIRE(std::holds_alternative<Rejection>(checked));
-    CHECK(std::get<Rejection>(checked).status == 503);
-    CHECK_THAT(std::get<Rejection>(checked).reason, ContainsSubstring("Too many open files"));
-    head.peer.uid = ::getuid();
-    head.peer.uid_error = 0;
-    CHECK(std::holds_alternative<Principal>(fixture.access.check(head)));
 }

@@ -26,30 +26,22 @@ TEST_CASE("Whatever the limit of open files is, its shares leave a reserve", "[s
     }
 }
 
-TEST_CASE("With enough descriptors everything is as it was asked for", "[server]") {
-    const DescriptorShares shares = share_descriptors(kWanted, 0, 1'000'000);
-    CHECK(shares.connections == 4096);
-    CHECK(shares.web_sockets == 256);
-    CHECK(shares.local_channels == 1024);
-    CHECK(shares.own_segments == 16'384);
-    CHECK(shares.clients_segments == 16'384);
+TEST_CASE("With enough descriptors everything is as it was asked for, and without any everything has one", "[server]") {
+    for (const auto& [free, asked] : {std::pair{1'000'000, kWanted}, {0, DescriptorShares{1, 1, 1, 1, 1}}}) {
+        const DescriptorShares shares = share_descriptors(kWanted, 0, static_cast<std::size_t>(free));
+        CHECK(shares.connections == asked.connections);
+        CHECK(shares.web_sockets == asked.web_sockets);
+        CHECK(shares.local_channels == asked.local_channels);
+        CHECK(shares.own_segments == asked.own_segments);
+        CHECK(shares.clients_segments == asked.clients_segments);
+    }
 }
 
-TEST_CASE("What connections do not need is for segments", "[server]") {
-    const DescriptorShares many = share_descriptors(kWanted, 0, 1000);
+TEST_CASE("Segments have what connections do not need, or as many as the operator asks for", "[server]") {
     const DescriptorShares few = share_descriptors({8, 1, 1, 16'384, 16'384}, 0, 1000);
-    CHECK(few.own_segments > many.own_segments);
+    CHECK(few.own_segments > share_descriptors(kWanted, 0, 1000).own_segments);
     CHECK(descriptors_of(few) <= 1000 - 16);
-}
-
-TEST_CASE("As many segments as the operator asks for", "[server]") {
-    const DescriptorShares shares = share_descriptors(kWanted, 40'000, 1000);
-    CHECK(shares.own_segments == 20'000);
-    CHECK(shares.clients_segments == 20'000);
-}
-
-TEST_CASE("Without a descriptor left everything has one all the same", "[server]") {
-    const DescriptorShares shares = share_descriptors(kWanted, 0, 0);
-    CHECK(shares.connections == 1);
-    CHECK(shares.own_segments == 1);
+    const DescriptorShares asked = share_descriptors(kWanted, 40'000, 1000);
+    CHECK(asked.own_segments == 20'000);
+    CHECK(asked.clients_segments == 20'000);
 }

@@ -32,12 +32,16 @@ struct Fixture {
     Fixture()
         : pool({.max_idle_bytes = 0}, [this](const std::string& id) { gone += client->forget_lent(id) ? 1 : 0; }) {}
 
-    /// Lends a segment of its own; the lease.
-    std::string lend(std::string& segment_id) {
-        auto segment = client->take(40'000);
-        segment_id = segment->segment().id();
-        return client->lend(std::move(segment), 40'000, tensor::make_handle(zeros(DType::float32, {1}))).lease;
+    struct Lent {
+        std::string segment, lease;
+    };
+    /// Lends so many bytes, by default a segment of its own.
+    static Lent lend(LocalClient& client, std::size_t bytes = 40'000) {
+        auto segment = client.take(bytes);
+        const std::string id = segment->segment().id();
+        return {id, client.lend(std::move(segment), bytes, tensor::make_handle(zeros(DType::float32, {1}))).lease};
     }
+    Lent lend() { return lend(*client); }
     void release(const std::string& lease) { leases.release(lease_holder.client, std::array{lease}); }
 
     const runtime::LeaseHolder lease_holder{"uid:0", "session"};
@@ -56,15 +60,23 @@ struct Fixture {
 
 }  // namespace
 
-TEST_CASE("A segment is known to the client that it was lent to, until it is gone", "[server]") {
+TEST_CASE("A segment is known to the client that it was lent to, until its last result is gone", "[server]") {
     Fixture fixture;
-    std::string id;
-    const std::string lease = fixture.lend(id);
-    CHECK(fixture.client->lent_segment(id).has_value());
+    const auto lent = fixture.lend();
+    CHECK(fixture.client->lent_segment(lent.segment).has_value());
     CHECK_FALSE(fixture.client->lent_segment("another").has_value());
-    fixture.release(lease);
-    CHECK_FALSE(fixture.client->lent_segment(id).has_value());
+    fixture.release(lent.lease);
+    CHECK_FALSE(fixture.client->lent_segment(lent.segment).has_value());
     CHECK(fixture.gone == 1);
+    local::SegmentPool pool({.max_idle_bytes = 0, .max_together = 64 << 10});  // small results lie together
+    const auto client = fixture.make_client({pool, fixture.leases, fixture.offered});
+    const auto one = Fixture::lend(*client, 1'000), two = Fixture::lend(*client, 1'000);
+    CHECK(one.segment == two.segment);
+    CHECK(pool.use().segments == 1);
+    fixture.release(two.lease);
+    CHECK(client->lent_segment(one.segment).has_value());
+    fixture.release(one.lease);
+    CHECK_FALSE(client->lent_segment(one.segment).has_value());
 }
 
 TEST_CASE("A segment may go while its client asks for it", "[server]") {
@@ -79,36 +91,16 @@ TEST_CASE("A segment may go while its client asks for it", "[server]") {
         }
     });
     for (int i = 0; i < kRounds || found == 0; ++i) {
-        std::string id;
-        const std::string lease = fixture.lend(id);
-        latest.with([&](std::string& now) { now = id; });
+        const auto lent = fixture.lend();
+        latest.with([&](std::string& now) { now = lent.segment; });
         std::this_thread::yield();
-        fixture.release(lease);
+        fixture.release(lent.lease);
     }
     asking.request_stop();
     asking.join();
     CHECK(fixture.gone >= kRounds);
     CHECK(fixture.pool.use().segments == 0);
     CHECK(fixture.leases.stats().leases == 0);
-}
-
-TEST_CASE("Small results lie in one segment, which is the client's as long as one of them is", "[server]") {
-    Fixture fixture;
-    local::SegmentPool pool({.max_idle_bytes = 0, .max_together = 64 << 10});
-    const auto client = fixture.make_client({pool, fixture.leases, fixture.offered});
-    const auto lend = [&](std::string& id) {
-        auto segment = client->take(1'000);
-        id = segment->segment().id();
-        return client->lend(std::move(segment), 1'000, tensor::make_handle(zeros(DType::float32, {1}))).lease;
-    };
-    std::string first, second;
-    const std::string one = lend(first), two = lend(second);
-    CHECK(first == second);
-    CHECK(pool.use().segments == 1);
-    fixture.release(two);
-    CHECK(client->lent_segment(first).has_value());
-    fixture.release(one);
-    CHECK_FALSE(client->lent_segment(first).has_value());
 }
 
 TEST_CASE("One principal's segments leave room for those of others", "[server]") {
@@ -145,8 +137,7 @@ TEST_CASE("A client that ends while a lease is granted to it keeps no lease", "[
         fixture.client->ended();
         fixture.leases.client_ended(fixture.lease_holder.client, false);
     };
-    std::string id;
-    CHECK_THROWS_AS(fixture.lend(id), tensor::CannotLend);
+    CHECK_THROWS_AS(fixture.lend(), tensor::CannotLend);
     CHECK(fixture.leases.stats().leases == 0);
     CHECK(fixture.pool.use().segments == 0);
 }

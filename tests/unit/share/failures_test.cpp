@@ -17,42 +17,56 @@ namespace failures_test {
 struct OwnError : std::runtime_error {
     using runtime_error::runtime_error;
 };
+struct NoText : std::exception {
+    const char* what() const noexcept override { return nullptr; }
+};
 struct NoException {};
-struct Hungry {};
 enum class Known { one };
 SHARED_TENSOR_ENUM(Known, one);
 
+/// Cannot be read: Error is thrown.
+template <class Error>
 struct Unreadable {};
-
-template <class F>
-CallFailure failure_of(F function) {
-    const auto outcome = call(*shared(std::move(function)));
-    REQUIRE(outcome.failure);
-    return *outcome.failure;
-}
 
 }  // namespace failures_test
 using namespace failures_test;
 
-template <>
-struct shared_tensor::Codec<Hungry> {
-    static Hungry read(const ValueReader&) { throw std::bad_alloc(); }
-    static void write(ValueWriter, const Hungry&) {}
+template <class Error>
+struct shared_tensor::Codec<Unreadable<Error>> {
+    static Unreadable<Error> read(const ValueReader&) { throw Error(); }
+    static void write(ValueWriter, const Unreadable<Error>&) {}
     static void schema(ValueWriter) {}
 };
 
-template <>
-struct shared_tensor::Codec<Unreadable> {
-    static Unreadable read(const ValueReader&) { throw std::domain_error("cannot be read"); }
-    static void write(ValueWriter, const Unreadable&) {}
-    static void schema(ValueWriter) {}
-};
+namespace {
 
-TEST_CASE("an exception becomes its type and text", "[share][failures]") {
-    const auto failure = failure_of([] { throw std::out_of_range("too far"); });
+template <class F>
+CallFailure failure_of(F function, std::vector<Json> arguments = {}) {
+    return call(*shared(std::move(function)), std::move(arguments)).failure.value();
+}
+
+/// "type: message" of what the function threw.
+template <class F>
+std::string thrown(F function) {
+    const auto failure = failure_of(std::move(function));
     CHECK(failure.kind == Failure::threw);
-    CHECK(failure.type == "std::out_of_range");
-    CHECK(failure.message == "too far");
+    CHECK(failure.parameter.empty());
+    return failure.type + ": " + failure.message;
+}
+
+}  // namespace
+
+TEST_CASE("what is thrown becomes its own type, and its text if it is an exception", "[share][failures]") {
+    CHECK(thrown([] { throw std::out_of_range("too far"); }) == "std::out_of_range: too far");
+    CHECK(thrown([] { throw OwnError("mine"); }) == "failures_test::OwnError: mine");
+    CHECK(thrown([] { throw NoText(); }) == "failures_test::NoText: the exception has no text: its what() is null");
+    CHECK(thrown([] { throw 7; }) == "int: not a std::exception");
+    CHECK(thrown([] { throw "text"; }).starts_with("char const*: "));
+    CHECK(thrown([] { throw NoException(); }).starts_with("failures_test::NoException: "));
+    // The failures of the function, not of its caller:
+    CHECK(thrown([] { throw InvalidValue("a[1]", "number", "null"); }) ==
+          "shared_tensor::InvalidValue: a[1]: expected number, got null");
+    CHECK(thrown([] { return static_cast<Known>(4); }).starts_with("std::invalid_argument: "));
 }
 
 TEST_CASE("a long text is cut at a character, with a remark", "[share][failures]") {
@@ -63,15 +77,6 @@ TEST_CASE("a long text is cut at a character, with a remark", "[share][failures]
     const auto failure = failure_of([&] { throw std::runtime_error(text); });
     CHECK(failure.message.size() <= 4096);
     CHECK(failure.message.ends_with("\u00fc ... (cut: the text has 10000 bytes)"));
-}
-
-TEST_CASE("an exception without a text is no lack of memory", "[share][failures]") {
-    struct NoText : std::exception {
-        const char* what() const noexcept override { return nullptr; }
-    };
-    const auto failure = failure_of([] { throw NoText(); });
-    CHECK(failure.kind == Failure::threw);
-    CHECK(failure.message == "the exception has no text: its what() is null");
 }
 
 TEST_CASE("what libtorch appends to its messages is kept apart, for the log", "[share][failures]") {
@@ -86,60 +91,22 @@ TEST_CASE("what libtorch appends to its messages is kept apart, for the log", "[
     CHECK(failure_of([] { throw std::runtime_error("he registered at noon"); }).details.empty());
 }
 
-TEST_CASE("the type is the one that was thrown, not the one that was caught", "[share][failures]") {
-    CHECK(failure_of([] { throw OwnError("mine"); }).type == "failures_test::OwnError");
-}
-
-TEST_CASE("what is no exception becomes its type", "[share][failures]") {
-    const auto number = failure_of([] { throw 7; });
-    CHECK(number.kind == Failure::threw);
-    CHECK(number.type == "int");
-    CHECK(number.message == "not a std::exception");
-    CHECK(failure_of([] { throw "text"; }).type == "char const*");
-    CHECK(failure_of([] { throw NoException(); }).type == "failures_test::NoException");
-}
-
-TEST_CASE("running out of memory has a kind of its own", "[share][failures]") {
+TEST_CASE("running out of memory has a kind of its own, and what is thrown while arguments are read fails the binding",
+          "[share][failures]") {
     CHECK(failure_of([] { throw std::bad_alloc(); }).kind == Failure::out_of_memory);
     CHECK(failure_of([] { throw std::bad_array_new_length(); }).kind == Failure::out_of_memory);
+    CHECK(failure_of([](const Unreadable<std::bad_alloc>&) {}, {1}).kind == Failure::out_of_memory);
+    const auto failure = failure_of([](const Unreadable<NoText>&) {}, {1});
+    CHECK(failure.kind == Failure::threw);
+    CHECK(failure.type == "failures_test::NoText");
 }
 
 TEST_CASE("ending early after a cancellation is a cancellation", "[share][failures]") {
     FakeContext context;
-    context.is_cancelled = true;
     const auto function = shared([](Context& own) { own.check_cancelled(); });
-    CHECK(call(*function, {}, context).failure->kind == Failure::cancelled);
-    context.is_cancelled = false;
     CHECK(call(*function, {}, context).ok());
-}
-
-TEST_CASE("an invalid value inside the function or its result is the function's failure, not the caller's",
-          "[share][failures]") {
-    const auto failure = failure_of([] { throw InvalidValue("a[1]", "number", "null"); });
-    CHECK(failure.kind == Failure::threw);
-    CHECK(failure.type == "shared_tensor::InvalidValue");
-    CHECK(failure.message == "a[1]: expected number, got null");
-    CHECK(failure.parameter.empty());
-}
-
-TEST_CASE("a result that cannot be written is the function's failure", "[share][failures]") {
-    const auto failure = failure_of([] { return static_cast<Known>(4); });
-    CHECK(failure.kind == Failure::threw);
-    CHECK(failure.type == "std::invalid_argument");
-}
-
-TEST_CASE("a codec that throws while reading fails the binding", "[share][failures]") {
-    const auto outcome = call(*shared([](const Unreadable&) {}), {1});
-    REQUIRE(outcome.failure);
-    CHECK(outcome.failure->kind == Failure::threw);
-    CHECK(outcome.failure->type == "std::domain_error");
-    CHECK(outcome.failure->message == "cannot be read");
-}
-
-TEST_CASE("memory that runs out while arguments are read fails the binding", "[share][failures]") {
-    const auto outcome = call(*shared([](const Hungry&) {}), {1});
-    REQUIRE(outcome.failure);
-    CHECK(outcome.failure->kind == Failure::out_of_memory);
+    context.is_cancelled = true;
+    CHECK(call(*function, {}, context).failure->kind == Failure::cancelled);
 }
 
 TEST_CASE("a bound call that never runs frees its arguments", "[share][failures]") {

@@ -83,24 +83,21 @@ TEST_CASE("SHARE takes the name with its namespaces, with dots for scopes", "[sh
                                             "share_test.version"});
 }
 
-TEST_CASE("a shared function is called, with its options", "[share][macro]") {
+TEST_CASE("a shared function is called, with its options, and knows where it was shared", "[share][macro]") {
     const Registry registry = shared_here();
-    const FunctionRecord* add = registry.find("share_test.add");
-    REQUIRE(add != nullptr);
-    CHECK(call(*add, {1}).result == 2.0);
-    CHECK(call(*add, {1, 5}).result == 6.0);
-    CHECK(add->options().doc == "The sum.");
-    CHECK(add->options().runs == execution::inline_);
-    CHECK(add->options().cache_ttl == std::chrono::minutes(1));
-    CHECK(call(*registry.find("share_test.doc"), {4}).result == 4);
-    CHECK(call(*registry.find("share_test.version")).result == 2);
-    CHECK(call(*registry.find("share_test.twice_number"), {4}).result == 8);
-    CHECK(call(*registry.find("share_test.twice_text"), {"ab"}).result == "abab");
-    CHECK(registry.find("share_test.twice_text")->options().concurrency == 1);
-}
-
-TEST_CASE("a user of SHARE has all options at hand", "[share][macro]") {
-    const Registry registry = shared_here();
+    const auto result = [&](const char* name, std::vector<Json> arguments) {
+        return call(*registry.find(name), std::move(arguments)).result;
+    };
+    CHECK(result("share_test.add", {1}) == 2.0);
+    CHECK(result("share_test.add", {1, 5}) == 6.0);
+    CHECK(result("share_test.doc", {4}) == 4);
+    CHECK(result("share_test.version", {}) == 2);
+    CHECK(result("share_test.twice_number", {4}) == 8);
+    CHECK(result("share_test.twice_text", {"ab"}) == "abab");
+    const FunctionOptions& sum = registry.find("share_test.add")->options();
+    CHECK(sum.doc == "The sum.");
+    CHECK(sum.runs == execution::inline_);
+    CHECK(sum.cache_ttl == std::chrono::minutes(1));
     const FunctionOptions& options = registry.find("share_test.placed")->options();
     CHECK(options.no_grad);
     CHECK(options.device == "cpu");
@@ -111,10 +108,6 @@ TEST_CASE("a user of SHARE has all options at hand", "[share][macro]") {
     CHECK(options.timeout == std::chrono::seconds(2));
     CHECK(options.version == "7");
     CHECK(options.runs == execution::task);
-}
-
-TEST_CASE("a shared function knows where it was shared", "[share][macro]") {
-    const Registry registry = shared_here();
     const auto place = registry.find("share_test.twice_number")->where();
     CHECK(place.find("share_test.cpp:") != std::string::npos);
     CHECK(std::isdigit(static_cast<unsigned char>(place.back())) != 0);

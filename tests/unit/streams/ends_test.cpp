@@ -7,6 +7,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace shared_tensor::test {
@@ -14,7 +15,6 @@ namespace {
 
 using json_rpc::Json;
 using streams::Flow;
-using streams::hear;
 using streams::Heard;
 using streams::Item;
 using streams::place_of;
@@ -47,107 +47,90 @@ struct ScriptedCall final : streams::Call {
 };
 
 using Log = std::vector<std::string>;
+using Kind = StreamMessage::Kind;
 
 constexpr Window kWindow{4, 1 << 20};
 
-Flow reading() { return Flow::make({"numbers", true}, true, kWindow, kWindow); }
-Flow writing() { return Flow::make({"numbers", false}, false, kWindow, kWindow); }
+/// One end of a stream in a call.
+template <class End>
+struct Tested {
+    explicit Tested(Window window = kWindow)
+        : flow(Flow::make({"numbers", std::is_same_v<End, Source>}, std::is_same_v<End, Source>, window, kWindow)) {}
+    Heard hear(Kind kind, Item item = {}) { return streams::hear(flow, {kind, 7, "numbers"}, std::move(item)); }
+
+    const std::shared_ptr<ScriptedCall> call = std::make_shared<ScriptedCall>();
+    const Flow flow;
+    End end{call, flow};
+};
+
 Item item(Json value) { return {std::make_shared<const Json>(std::move(value)), {}, {}, 1}; }
-StreamMessage word(StreamMessage::Kind kind) { return {kind, 7, "numbers"}; }
 
-TEST_CASE("the other side is told of taken items once the last of them is read", "[streams]") {
-    const auto call = std::make_shared<ScriptedCall>();
-    const Flow flow = reading();
-    Source source(call, flow);
+TEST_CASE("the other side is told of taken items once the last of them is read, or could not be", "[streams]") {
+    Tested<Source> reader, failing({1, 1});
     for (int i = 0; i < 2; ++i)
-        flow.in->add(item(i));
-    CHECK(source.next({}));
-    CHECK(source.next({}));
-    CHECK(call->log == Log{"read numbers[0]", "read numbers[1]", "stream.taken"});
+        reader.flow.in->add(item(i));
+    CHECK(reader.end.next({}));
+    CHECK(reader.end.next({}));
+    CHECK(reader.call->log == Log{"read numbers[0]", "read numbers[1]", "stream.taken"});
+    failing.flow.in->add(item(nullptr));
+    CHECK_THROWS_AS(failing.end.next({}), std::invalid_argument);
+    CHECK(failing.call->log == Log{"read numbers[0]", "stream.taken"});
 }
 
-TEST_CASE("the other side is told of an item that could not be read", "[streams]") {
-    const auto call = std::make_shared<ScriptedCall>();
-    const Flow flow = Flow::make({"numbers", true}, true, {1, 1}, {});
-    Source source(call, flow);
-    flow.in->add(item(nullptr));
-    CHECK_THROWS_AS(source.next({}), std::invalid_argument);
-    CHECK(call->log == Log{"read numbers[0]", "stream.taken"});
+TEST_CASE("a source that stops gives up what came and says so once, and nothing when its call is over", "[streams]") {
+    Tested<Source> reader, over;
+    reader.flow.in->add(item(1));
+    reader.end.stop();
+    reader.end.stop();
+    CHECK(reader.call->log == Log{"give up 1", "stream.stop"});
+    over.flow.close(false);
+    CHECK_THROWS_AS(over.end.next({}), std::runtime_error);
+    over.end.stop();
+    CHECK(over.call->log.empty());
 }
 
-TEST_CASE("a source that stops gives up what came and says so once", "[streams]") {
-    const auto call = std::make_shared<ScriptedCall>();
-    const Flow flow = reading();
-    Source source(call, flow);
-    flow.in->add(item(1));
-    source.stop();
-    source.stop();
-    CHECK(call->log == Log{"give up 1", "stream.stop"});
-}
-
-TEST_CASE("a source of a call that is over says nothing when it stops, and its next item is the call's error",
+TEST_CASE("a sink sends until its reader stops, and ends once; when its call is over it throws the call's error",
           "[streams]") {
-    const auto call = std::make_shared<ScriptedCall>();
-    const Flow flow = reading();
-    Source source(call, flow);
-    flow.close(false);
-    CHECK_THROWS_AS(source.next({}), std::runtime_error);
-    source.stop();
-    CHECK(call->log.empty());
+    Tested<Sink> writer, over;
+    CHECK(writer.end.put({}));
+    CHECK(writer.hear(Kind::stop).rejection.empty());
+    CHECK_FALSE(writer.end.put({}));
+    writer.end.end();
+    writer.end.end();
+    writer.end.leave(true);
+    CHECK_THROWS_AS(writer.end.put({}), std::logic_error);
+    CHECK(writer.call->log == Log{"send", "stream.end"});
+    over.flow.close(false);
+    CHECK_THROWS_AS(over.end.put({}), std::runtime_error);
+    over.end.leave(false);
+    CHECK(over.call->log == Log{"left"});
 }
 
-TEST_CASE("a sink sends until its reader stops, and ends once", "[streams]") {
-    const auto call = std::make_shared<ScriptedCall>();
-    const Flow flow = writing();
-    Sink sink(call, flow);
-    CHECK(sink.put({}));
-    CHECK(hear(flow, word(StreamMessage::Kind::stop), {}).rejection.empty());
-    CHECK_FALSE(sink.put({}));
-    sink.end();
-    sink.end();
-    sink.leave(true);
-    CHECK_THROWS_AS(sink.put({}), std::logic_error);
-    CHECK(call->log == Log{"send", "stream.end"});
-}
-
-TEST_CASE("a sink of a call that is over throws the call's error", "[streams]") {
-    const auto call = std::make_shared<ScriptedCall>();
-    const Flow flow = writing();
-    Sink sink(call, flow);
-    flow.close(false);
-    CHECK_THROWS_AS(sink.put({}), std::runtime_error);
-    sink.leave(false);
-    CHECK(call->log == Log{"left"});
-}
-
-TEST_CASE("messages that belong to the other end of a stream break the rules", "[streams]") {
-    using Kind = StreamMessage::Kind;
+TEST_CASE("messages of the other end, of items that were not sent and behind the end break the rules", "[streams]") {
+    Tested<Source> reader, closed;
+    Tested<Sink> writer;
     for (const Kind kind : {Kind::item, Kind::end})
-        CHECK_FALSE(hear(writing(), word(kind), item(1)).rejection.empty());
+        CHECK_FALSE(writer.hear(kind, item(1)).rejection.empty());
     for (const Kind kind : {Kind::taken, Kind::stop})
-        CHECK_FALSE(hear(reading(), word(kind), {}).rejection.empty());
-    StreamMessage too_many = word(Kind::taken);
+        CHECK_FALSE(reader.hear(kind).rejection.empty());
+    StreamMessage too_many{Kind::taken, 7, "numbers"};
     too_many.taken = 1;
-    CHECK_FALSE(hear(writing(), too_many, {}).rejection.empty());
-}
-
-TEST_CASE("an item behind the end breaks the rules, and one for a closed stream is dropped", "[streams]") {
-    const Flow ended = reading();
-    hear(ended, word(StreamMessage::Kind::end), {});
-    const Heard late = hear(ended, word(StreamMessage::Kind::item), item(1));
+    CHECK_FALSE(streams::hear(writer.flow, too_many, {}).rejection.empty());
+    reader.hear(Kind::end);
+    const Heard late = reader.hear(Kind::item, item(1));
     CHECK_FALSE(late.rejection.empty());
     CHECK_FALSE(late.item_kept);
-    const Flow closed = reading();
-    closed.close(false);
-    const Heard dropped = hear(closed, word(StreamMessage::Kind::item), item(1));
+    closed.flow.close(false);
+    const Heard dropped = closed.hear(Kind::item, item(1));  // it was on its way
     CHECK(dropped.rejection.empty());
     CHECK_FALSE(dropped.item_kept);
 }
 
 TEST_CASE("the place of an item says where in it something is wrong", "[streams]") {
-    CHECK(place_of(reading(), 17, "") == "numbers[17]");
-    CHECK(place_of(reading(), 17, "label") == "numbers[17].label");
-    CHECK(place_of(reading(), 17, "[2]") == "numbers[17][2]");
+    const Flow flow = Tested<Source>().flow;
+    CHECK(place_of(flow, 17, "") == "numbers[17]");
+    CHECK(place_of(flow, 17, "label") == "numbers[17].label");
+    CHECK(place_of(flow, 17, "[2]") == "numbers[17][2]");
 }
 
 }  // namespace

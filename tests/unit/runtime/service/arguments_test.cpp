@@ -1,6 +1,11 @@
+// Arguments of a call, their key, and the items of a batch that they name.
+
 #include "runtime/functions/arguments.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "unit/runtime/service/call_helpers.hpp"
 
@@ -10,19 +15,13 @@ using runtime::ArgumentNodes;
 
 namespace {
 
-const FunctionRecord& function() {
-    static Registry registry;
-    if (registry.size() == 0) {
-        registry.add(
-            "f", [](int, int, const std::optional<int>&) {}, arg("a"), arg("b") = 2, arg("c"));
-    }
-    return *registry.find("f");
-}
-
-/// Which of the parameters got a value, or parameter/expected/got of the rejection.
+/// Which of the parameters of f(a, b = 2, c) got a value, or parameter/expected/got of the rejection.
 std::string matched(const char* params) {
+    Registry registry;
+    registry.add(
+        "f", [](int, int, const std::optional<int>&) {}, arg("a"), arg("b") = 2, arg("c"));
     const Json json = Json::parse(params);
-    const auto result = runtime::match_arguments(function(), json);
+    const auto result = runtime::match_arguments(*registry.find("f"), json);
     if (const auto* error = std::get_if<json_rpc::Error>(&result)) {
         return error->data["parameter"].get<std::string>() + '/' + error->data["expected"].get<std::string>() + '/' +
                error->data["got"].get<std::string>();
@@ -33,45 +32,76 @@ std::string matched(const char* params) {
     return text;
 }
 
-std::string key(const Json& json, bool import = false) {
+std::string key(const char* text) {
+    const Json json = Json::parse(text);
     FakePort port;
     const codec::JsonSource source(port);
-    if (import) ValueReader(source, codec::JsonSource::node(json)).tensor();
     return runtime::arguments_key({codec::JsonSource::node(json), nullptr}, source, runtime::Digests::compute).text;
+}
+
+Json request(const Json& id, const Json& params) { return {{"id", id}, {"params", params}}; }
+Json item(const Json& id) { return {{"$ref", {{"item", id}}}}; }
+
+/// The places that the last of these requests names, or why it may not.
+std::string inputs_of_last(const std::vector<Json>& items) {
+    std::vector<json_rpc::Request> requests;
+    for (const Json& item : items)
+        requests.push_back({"f", item["params"], item["id"], nullptr});
+    std::vector<const json_rpc::Request*> pointers{nullptr};  // an item that is no request
+    for (const auto& one : requests)
+        pointers.push_back(&one);
+    const auto inputs = runtime::find_inputs(pointers).back();
+    if (inputs.error) return inputs.error->data["got"].get<std::string>();
+    std::string text;
+    for (const std::size_t place : inputs.items)
+        text += std::to_string(place) + " ";
+    return text;
 }
 
 }  // namespace
 
-TEST_CASE("arguments are laid beside their parameters", "[service]") {
-    CHECK(matched("[1, 5, 6]") == "156");
-    CHECK(matched("[1]") == "1--");
-    CHECK(matched(R"({"c": 3, "a": 1})") == "1-3");
-    CHECK(matched("[null]") == "null--");
+TEST_CASE("arguments are laid beside their parameters; missing, surplus and unknown ones are rejected by name",
+          "[service]") {
+    const std::string missing = "a/a value: the parameter is required/nothing";
+    for (const auto& [params, result] : std::vector<std::pair<const char*, std::string>>{
+             {"[1, 5, 6]", "156"},
+             {"[1]", "1--"},
+             {R"({"c": 3, "a": 1})", "1-3"},
+             {"[null]", "null--"},
+             {"[]", missing},
+             {"null", missing},
+             {R"({"b": 1})", missing},
+             {"[1, 2, 3, 4]", "3/1 to 3 arguments/4"},
+             {R"({"a": 1, "d": 2})", "d/the parameters a, b, c/an unknown parameter"}})
+        CHECK(matched(params) == result);
 }
 
-TEST_CASE("missing, surplus and unknown arguments are rejected by name", "[service]") {
-    CHECK(matched("[]") == "a/a value: the parameter is required/nothing");
-    CHECK(matched("null") == "a/a value: the parameter is required/nothing");
-    CHECK(matched(R"({"b": 1})") == "a/a value: the parameter is required/nothing");
-    CHECK(matched("[1, 2, 3, 4]") == "3/1 to 3 arguments/4");
-    CHECK(matched(R"({"a": 1, "d": 2})") == "d/the parameters a, b, c/an unknown parameter");
-}
-
-TEST_CASE("different arguments have different keys", "[service]") {
-    const char* values[] = {"1",     "1.0",       "\"1\"",       "null",    "true",          "[1]",       "[[1]]",
-                            "[1,1]", "{\"a\":1}", "{\"a\":[1]}", "\"a,b\"", "[\"a\",\"b\"]", "[\"a,b\"]", "-0.0",
-                            "0.0",   "0",         "[]",          "{}",      "\"\""};
-    std::vector<std::string> keys;
+TEST_CASE("different arguments have different keys, and members in another order are the same", "[service]") {
+    const std::vector<const char*> values{
+        "1",       "1.0",           "\"1\"",     "null", "true", "[1]", "[[1]]", "[1,1]", "{\"a\":1}", "{\"a\":[1]}",
+        "\"a,b\"", "[\"a\",\"b\"]", "[\"a,b\"]", "-0.0", "0.0",  "0",   "[]",    "{}",    "\"\""};
+    std::set<std::string> keys;
     for (const char* value : values)
-        keys.push_back(key(Json::parse(value)));
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-        for (std::size_t j = 0; j < i; ++j) {
-            INFO(values[i] << " and " << values[j]);
-            CHECK(keys[i] != keys[j]);
-        }
-    }
+        keys.insert(key(value));
+    CHECK(keys.size() == values.size());
+    CHECK(key(R"({"a":1,"b":2})") == key(R"({"b":2,"a":1})"));
 }
 
-TEST_CASE("members in another order are the same arguments", "[service]") {
-    CHECK(key(Json::parse(R"({"a":1,"b":2})")) == key(Json::parse(R"({"b":2,"a":1})")));
+TEST_CASE("an item's inputs are the items that it names, anywhere in its parameters", "[service][refs]") {
+    const auto literal = [](const Json& value) { return Json::array({Json{{"$literal", value}}}); };
+    for (const auto& [params, inputs] : std::vector<std::pair<Json, std::string>>{
+             {{1, 2}, ""},
+             {{item(1)}, "1 "},
+             {{{"x", item("two")}, {"y", 5}}, "2 "},
+             {{Json::array({item(3), Json{{"deep", Json::array({item(1)})}}}), item(3)}, "3 1 "},
+             {{{"method", "f"}, {"params", Json::array({item(3)})}}, "3 "},
+             {{Json{{"$ref", "l-1"}}, Json{{"$ref", "name"}}}, ""},
+             {literal(item(1)), ""},  // from here on: what only looks like a name
+             {literal({{"inside", item(1)}}), "1 "},
+             {{Json{{"$tensor", Json{{"data", item(1)}}}}}, ""},
+             {{Json{{"$object", item(1)}}}, ""},
+             {{Json{{"$ref", Json{{"item", 1}}}, {"other", 1}}}, ""},
+             {{Json{{"$ref", Json{{"item", 1}, {"path", "x"}}}}}, ""},
+             {{item(4)}, "4, the item itself"}})
+        CHECK(inputs_of_last({request(1, {}), request("two", {}), request(3, {}), request(4, params)}) == inputs);
 }

@@ -21,29 +21,16 @@ using codec::Json;
 inline runtime::OutcomePointer outcome_of(Json json) {
     return runtime::make_outcome(codec::Value{std::move(json), {}});
 }
+inline runtime::DispatcherOptions workers(std::size_t count, std::size_t queue = 1024) {
+    runtime::DispatcherOptions options;
+    options.pool.workers = count;
+    options.pool.queue_limit = queue;
+    return options;
+}
 /// 0: a value.
 inline int code_of(const runtime::OutcomePointer& outcome) { return outcome->failed() ? outcome->error()->code : 0; }
 
-/// One run of one function that is given by a lambda, without a dispatcher.
-class OneFunction {
-public:
-    template <class F>
-    explicit OneFunction(F callable) {
-        registry_.add("f", std::move(callable));
-    }
-    std::shared_ptr<runtime::Execution> execution() {
-        FakePort port;
-        const codec::JsonSource source(port);
-        const auto function = registry_.functions().front();
-        return std::make_shared<runtime::Execution>(runtime::Execution::Setup{
-            function, function->bind(source, {}).call, {"uid:1", "s-1", "t-1"}, SteadyTime::max()});
-    }
-
-private:
-    Registry registry_;
-};
-
-/// Calls of one principal.
+/// Calls of one principal, unless another one is named, in the session s-1.
 struct Calls {
     explicit Calls(const Registry& registry, runtime::DispatcherOptions options = {})
         : dispatcher(registry, options, clock) {}
@@ -51,7 +38,7 @@ struct Calls {
     std::variant<runtime::StartedCall, json_rpc::Error> start(const std::string& method, Json params,
                                                               std::string key = {}, std::string principal = "uid:1") {
         const Json arguments = std::move(params);
-        return dispatcher.call({method, arguments, {std::move(principal), {}, {}}, timeout, std::move(key), port});
+        return dispatcher.call({method, arguments, {std::move(principal), "s-1", {}}, timeout, std::move(key), port});
     }
     runtime::StartedCall started(const std::string& method, Json params, std::string key = {}) {
         return std::get<runtime::StartedCall>(start(method, std::move(params), std::move(key)));
@@ -71,7 +58,7 @@ struct Calls {
                                                       runtime::TaskOptions options = {}) {
         const Json arguments = std::move(params);
         auto submitted =
-            dispatcher.submit({method, arguments, {"uid:1", {}, {}}, std::nullopt, std::move(key), port}, options);
+            dispatcher.submit({method, arguments, {"uid:1", "s-1", {}}, std::nullopt, std::move(key), port}, options);
         if (auto* error = std::get_if<json_rpc::Error>(&submitted)) return std::move(*error);
         return std::get<std::optional<tasks::TaskInfo>>(submitted).value().id;
     }

@@ -14,7 +14,7 @@ using json_rpc::Error;
 
 namespace {
 
-constexpr int kBusy = -32001, kDeadline = -32002, kCancelled = -32004, kStopping = -32009;
+constexpr int kInvalid = -32602, kBusy = -32001, kDeadline = -32002, kCancelled = -32004, kStopping = -32009;
 
 /// Functions that count their runs and wait for a word.
 struct Functions {
@@ -40,18 +40,17 @@ struct Functions {
             "add", [](int a, int b) { return a + b; }, arg("a"), arg("b") = 1);
         registry.add(
             "inline", [] { return std::this_thread::get_id() == std::thread::id(); }, execution::inline_);
+        registry.add("brief", held, arg("x"), timeout(10ms));
+        registry.add("caller", [](Context& context) {
+            const Caller& caller = context.caller();
+            return std::string(caller.principal) + ' ' + std::string(caller.session) + ' ' +
+                   std::string(caller.task).substr(0, 2);
+        });
         registry.add("fails", []() -> int { throw std::runtime_error("no"); });
     }
     /// Waits while the holds end.
     ~Functions() { go.set(); }
 };
-
-runtime::DispatcherOptions workers(std::size_t count, std::size_t queue = 1024) {
-    runtime::DispatcherOptions options;
-    options.pool.workers = count;
-    options.pool.queue_limit = queue;
-    return options;
-}
 
 }  // namespace
 
@@ -60,10 +59,11 @@ TEST_CASE("a call is answered with its result or its error", "[service]") {
     Calls calls(functions.registry);
     CHECK(calls.run("add", {1, 2}) == 3);
     CHECK(calls.run("add", {{"a", 5}}) == 6);
-    CHECK(calls.run("add", {"x"}) == -32602);
+    CHECK(calls.run("add", {"x"}) == kInvalid);
     CHECK(calls.run("nowhere", nullptr) == -32601);
     CHECK(calls.run("fails", nullptr) == -32000);
     CHECK(calls.run("inline", nullptr) == false);
+    CHECK(calls.run("caller", nullptr, {}, "uid:7") == "uid:7 s-1 ");
     CHECK(calls.run("task", {1}) == -32600);
 }
 
@@ -92,22 +92,40 @@ TEST_CASE("a call left by its caller is cancelled, waiting or running", "[servic
     auto running = calls.started("hold", {1});
     REQUIRE(functions.started.wait());
     auto waiting = calls.started("hold", {2});
+    const auto execution = waiting.waiter->execution();
     waiting.waiter.reset();
     CHECK(calls.dispatcher.pool().stats().queued == 0);
+    CHECK(code_of(execution->outcome()) == kCancelled);
+    CHECK(execution->join() == nullptr);
     running.waiter.reset();
     CHECK(functions.cancelled.wait());
     CHECK(functions.count == 1);
 }
 
-TEST_CASE("a notification goes on without a reader, up to its deadline", "[service]") {
+TEST_CASE("a reader gives up at its deadline or when it is told, without harm to the others", "[service]") {
     Functions functions;
     Calls calls(functions.registry);
-    calls.timeout = 100ms;
-    calls.dispatcher.detach(calls.started("hold", {1}));
+    const auto one = calls.started("cached", {1}), other = calls.started("cached", {1});
+    CHECK(one.waiter->wait_until(SteadyTime()) == nullptr);
+    std::jthread tells([&] { one.waiter->abandon(); });
+    CHECK(one.waiter->wait_until(SteadyTime::max()) == nullptr);
+    CHECK(one.waiter->abandoned());
+    functions.go.set();
+    CHECK(Calls::end_of(*other.waiter) == 0);
+}
+
+TEST_CASE("a notification goes on without a reader, up to its deadline: the request's, or the function's",
+          "[service]") {
+    Functions functions;
+    Calls calls(functions.registry);
+    const std::string method = GENERATE("hold", "brief");
+    if (method == "hold") calls.timeout = 10ms;
+    calls.dispatcher.detach(calls.started(method, {1}));
     REQUIRE(functions.started.wait());
+    calls.clock.advance(9ms);
     calls.dispatcher.sweep();
     CHECK(functions.cancelled.count() == 0);
-    calls.clock.advance(100ms);
+    calls.clock.advance(1ms);
     calls.dispatcher.sweep();
     CHECK(functions.cancelled.wait());
 }
@@ -136,17 +154,10 @@ TEST_CASE("equal calls at the same moment run once", "[service]") {
     while (calls.dispatcher.pool().stats().finished < 1)
         std::this_thread::yield();  // the result is kept after it is told
     CHECK(calls.run("cached", {7}) == 0);
+    CHECK(calls.run("cached", {7}, "", "uid:2") == 1);  // principals share no results
+    CHECK(calls.run("cached", {8}) == 2);
     calls.clock.advance(10s);
-    CHECK(calls.run("cached", {7}) == 1);
-}
-
-TEST_CASE("principals share no cached results", "[service]") {
-    Functions functions;
-    functions.go.set();
-    Calls calls(functions.registry);
-    CHECK(calls.run("cached", {1}) == 0);
-    CHECK(calls.run("cached", {1}, "", "uid:2") == 1);
-    CHECK(calls.run("cached", {2}) == 2);
+    CHECK(calls.run("cached", {7}) == 3);
 }
 
 TEST_CASE("a cancelled run of a cached function is not joined: the next call runs anew", "[service]") {
@@ -168,28 +179,31 @@ TEST_CASE("a key runs once, for its principal, method and arguments", "[service]
     Calls calls(functions.registry);
     CHECK(calls.run("hold", {1}, "k") == 0);
     CHECK(calls.run("hold", {1}, "k") == 0);
-    CHECK(calls.run("hold", {2}, "k") == -32602);
+    CHECK(calls.run("hold", {2}, "k") == kInvalid);
     CHECK(calls.run("one", {1}, "k") == 1);
     CHECK(calls.run("hold", {1}, "k", "uid:2") == 2);
-    CHECK(calls.run("hold", {1}, std::string(256, 'k')) == -32602);
+    CHECK(calls.run("hold", {1}, std::string(255, 'k')) == 3);
+    CHECK(calls.run("hold", {1}, std::string(256, 'k')) == kInvalid);
     calls.clock.advance(600s);
-    CHECK(calls.run("hold", {1}, "k") == 3);
+    CHECK(calls.run("hold", {1}, "k") == 4);
 }
 
 TEST_CASE("a keyed call outlives its caller, but not its deadline", "[service]") {
     Functions functions;
     Calls calls(functions.registry);
-    calls.timeout = 1s;
+    calls.timeout = 1h;
     auto first = calls.started("hold", {1}, "k");
     REQUIRE(functions.started.wait());
     first.waiter.reset();
     SECTION("the caller comes back") {
+        calls.clock.advance(1h - 1s);  // longer than keys of calls that ended are known
+        calls.dispatcher.sweep();
         const auto again = calls.started("hold", {1}, "k");
         functions.go.set();
         CHECK(Calls::end_of(*again.waiter) == 0);
     }
     SECTION("it does not") {
-        calls.clock.advance(1s);
+        calls.clock.advance(1h);
         calls.dispatcher.sweep();
         CHECK(functions.cancelled.wait());
         CHECK(calls.run("hold", {1}, "k") == kCancelled);
@@ -197,23 +211,56 @@ TEST_CASE("a keyed call outlives its caller, but not its deadline", "[service]")
     CHECK(functions.count == 1);
 }
 
-TEST_CASE("a task ends with the outcome of its run", "[service]") {
+TEST_CASE("a task ends with the outcome of its run, and its cancel ends the run", "[service]") {
     Functions functions;
-    functions.go.set();
     Calls calls(functions.registry);
-    const auto info = calls.ended(std::get<std::string>(calls.submit("task", {1})));
+    const auto running = std::get<std::string>(calls.submit("hold", {1}));
+    REQUIRE(functions.started.wait());
+    CHECK(calls.dispatcher.tasks().cancel(running, std::nullopt)->state == tasks::TaskState::cancelled);
+    CHECK(functions.cancelled.wait());
+    const auto info = calls.ended(std::get<std::string>(calls.submit("caller", nullptr)));
     CHECK(info.state == tasks::TaskState::completed);
-    CHECK(std::static_pointer_cast<const runtime::CallOutcome>(info.outcome)->value()->json == 0);
+    CHECK(std::static_pointer_cast<const runtime::CallOutcome>(info.outcome)->value()->json == "uid:1 s-1 t-");
     CHECK(calls.ended(std::get<std::string>(calls.submit("fails", nullptr))).state == tasks::TaskState::failed);
 }
 
-TEST_CASE("a cancelled task cancels its run", "[service]") {
-    Functions functions;
-    Calls calls(functions.registry);
-    const auto id = std::get<std::string>(calls.submit("hold", {1}));
-    REQUIRE(functions.started.wait());
-    CHECK(calls.dispatcher.tasks().cancel(id, std::nullopt)->state == tasks::TaskState::cancelled);
-    CHECK(functions.cancelled.wait());
+TEST_CASE("observers are told of start, progress and end, late ones of what there is, whatever another one lacks",
+          "[service]") {
+    std::string told, told_late;
+    const auto observer = [](std::string& text) {
+        return runtime::Execution::Observer{
+            [&] { text += "started "; },
+            [&](double fraction, std::string_view message) {
+                text += std::to_string(static_cast<int>(fraction * 100)) + std::string(message) + ' ';
+            },
+            [&](const runtime::OutcomePointer& outcome) { text += outcome->value()->json.dump(); }};
+    };
+    Event runs, observed;
+    std::shared_ptr<runtime::Execution> execution;
+    Registry registry;
+    registry.add("f", [&](Context& context) {
+        runs.set();
+        observed.wait();
+        context.progress(0.25, "a quarter");
+        context.progress(7);
+        execution->observe(observer(told_late));
+        return 1;
+    });
+    Calls calls(registry);
+    const auto call = calls.started("f", nullptr);
+    execution = call.waiter->execution();
+    REQUIRE(runs.wait());
+    execution->observe({{}, {}, [](const runtime::OutcomePointer&) { throw std::bad_alloc(); }});
+    execution->observe(observer(told));
+    observed.set();
+    CHECK(Calls::end_of(*call.waiter) == 1);
+    while (calls.dispatcher.pool().stats().finished == 0)
+        std::this_thread::yield();
+    CHECK(told == "started 25a quarter 100 1");
+    CHECK(told_late == "started 100 1");
+    told.clear();
+    execution->observe(observer(told));
+    CHECK(told == "1");
 }
 
 TEST_CASE("a task's deadline ends the task, and the run only when nobody else waits", "[service]") {
@@ -235,16 +282,6 @@ TEST_CASE("a task's deadline ends the task, and the run only when nobody else wa
     }
     functions.go.set();
     CHECK(Calls::end_of(*equal->waiter) == 0);
-}
-
-TEST_CASE("tasks leave one worker for calls", "[service]") {
-    Functions functions;
-    Calls calls(functions.registry, workers(2));
-    for (int i = 0; i < 3; ++i)
-        calls.submit("hold", {i});
-    REQUIRE(functions.started.wait());
-    CHECK(calls.run("add", {1, 2}) == 3);
-    CHECK(functions.count == 1);
 }
 
 TEST_CASE("drain lets calls end, rejects new ones, and answers what is left with -32009", "[service]") {
@@ -282,4 +319,21 @@ TEST_CASE("a dispatcher that goes ends its tasks and waiting calls", "[service]"
     calls.submit("hold", {1}, "key");
     calls.dispatcher.detach(calls.started("hold", {2}));
     CHECK(functions.count == 1);
+}
+
+TEST_CASE("a function is brief until a run took milliseconds, and one that hung is forgotten within a hundred",
+          "[service]") {
+    using Runs = std::vector<std::pair<std::chrono::nanoseconds, int>>;
+    for (const auto& [runs, brief] : std::vector<std::pair<Runs, bool>>{{{}, true},
+                                                                        {{{20us, 100}}, true},
+                                                                        {{{1ms, 1}}, false},
+                                                                        {{{1h, 1}}, false},
+                                                                        {{{1h, 1}, {10us, 100}}, true}}) {
+        runtime::RunTime time;
+        for (const auto& [run, times] : runs) {
+            for (int i = 0; i < times; ++i)
+                time.note(run);
+        }
+        CHECK(time.brief() == brief);
+    }
 }

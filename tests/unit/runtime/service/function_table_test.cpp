@@ -1,6 +1,5 @@
 #include "runtime/functions/function_table.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <thread>
@@ -10,77 +9,58 @@
 
 using namespace shared_tensor;
 using namespace shared_tensor::runtime;
+using namespace std::chrono_literals;
+using test::Calls;
+using test::Json;
 
 namespace {
 
-std::vector<FunctionPointer> functions(std::initializer_list<const char*> names) {
+using Names = std::vector<std::string>;
+
+std::vector<FunctionPointer> functions(const Names& names) {
     Registry registry;
-    for (const char* name : names)
+    for (const auto& name : names)
         registry.add(name, [] { return 1; });
     return registry.functions();
 }
 
-std::vector<std::string> names(const FunctionTable& table) {
-    std::vector<std::string> all;
+Names names(const FunctionTable& table) {
+    Names all;
     for (const auto& entry : table.all())
         all.emplace_back(entry->shared->name());
     return all;
 }
 
-using Names = std::vector<std::string>;
-
 }  // namespace
 
-TEST_CASE("Functions come into a table, and go again", "[service][functions]") {
-    FunctionTable table{Registry()};
-    CHECK(table.find("m.f") == nullptr);
+TEST_CASE("Functions come into a table all or none, under names that nobody has, and go again",
+          "[service][functions]") {
+    Registry registry;
+    registry.add("m.h", [] { return 1; });
+    FunctionTable table(registry);
     const auto model = functions({"m.f", "m.g"});
     const std::uint64_t before = table.version();
     table.replace({}, model);
     CHECK(table.version() != before);
-    CHECK(names(table) == Names{"m.f", "m.g"});
+    CHECK(names(table) == Names{"m.f", "m.g", "m.h"});
     const auto held = table.find("m.f");
-    table.replace(model, {});
-    CHECK(table.size() == 0);
+    for (int i = 0; i < 2; ++i) {  // they are gone already
+        table.replace(model, {});
+        CHECK(names(table) == Names{"m.h"});
+    }
     CHECK(held->shared->name() == "m.f");  // for a call that has it
-    table.replace(model, {});              // they are gone already
-}
-
-TEST_CASE("A function does not take the name of another one, and nothing of its kind comes then",
-          "[service][functions]") {
-    Registry registry;
-    registry.add("m.g", [] { return 1; });
-    FunctionTable table(registry);
+    CHECK(table.find("m.f") == nullptr);
     try {
-        table.replace({}, functions({"m.f", "m.g"}));
+        table.replace({}, functions({"m.f", "m.h"}));
         FAIL("it was not rejected");
     } catch (const NameTaken& error) {
-        CHECK(error.name() == "m.g");
+        CHECK(error.name() == "m.h");
         CHECK(std::string(error.what()).find("function_table_test.cpp:") != std::string::npos);
     }
-    CHECK(names(table) == Names{"m.g"});
-    table.replace(functions({"m.g"}), {});  // another one of that name
-    CHECK(names(table) == Names{"m.g"});
-}
-
-TEST_CASE("Functions whose names are the daemon's own come into no table", "[service][functions]") {
-    class Reserved final : public FunctionRecord {
-    public:
-        std::string_view name() const override { return "model.f"; }
-        const FunctionOptions& options() const override { return options_; }
-        std::string where() const override { return "here"; }
-        std::span<const ParameterInfo> parameters() const override { return {}; }
-        void parameter_schema(std::size_t, ValueWriter) const override {}
-        void default_value(std::size_t, ValueWriter) const override {}
-        void result_schema(ValueWriter) const override {}
-        Binding bind(const ValueSource&, std::span<const ValueSource::Node>) const noexcept override { return {}; }
-
-    private:
-        FunctionOptions options_;
-    };
-    FunctionTable table{Registry()};
-    CHECK_THROWS_AS(table.replace({}, {std::make_shared<Reserved>()}), std::invalid_argument);
-    CHECK(table.size() == 0);
+    const FunctionPointer reserved = detail::make_function_record("model.f", "here:1", [] { return 1; });
+    CHECK_THROWS_AS(table.replace({}, {reserved}), std::invalid_argument);
+    table.replace(functions({"m.h"}), {});  // another one of that name
+    CHECK(names(table) == Names{"m.h"});
 }
 
 TEST_CASE("Whoever looks while functions are replaced finds the ones or the others", "[service][functions]") {
@@ -104,11 +84,38 @@ TEST_CASE("Whoever looks while functions are replaced finds the ones or the othe
     CHECK(wrong == 0);
 }
 
+TEST_CASE("A call keeps its function until it has ended, though its key is known and its outcome read",
+          "[service][functions]") {
+    Registry registry;
+    registry.add(
+        "m.f", [] { return 1; }, concurrency(1));
+    // not until its deadline: that is by the clock that stands still, and may lie behind the real one
+    registry.add("hold", [](Context& context) { context.sleep_until(test::patience()); });
+    const auto model = registry.functions();
+    registry = Registry();
+    Calls calls(registry, test::workers(1));
+    calls.dispatcher.functions().replace({}, model);
+    const auto ended = calls.started("m.f", nullptr, "key");
+    CHECK(Calls::end_of(*ended.waiter) == 1);
+    const auto holds = calls.started("hold", nullptr);
+    const auto waits = calls.started("m.f", nullptr, "other key");
+    calls.dispatcher.functions().replace(model, {});
+    CHECK(calls.run("m.f", nullptr, "key") == -32601);
+    for (std::size_t i : {1, 0}) {  // the one that waits, then the one that runs
+        CHECK(model[i].use_count() > 1);
+        (i == 1 ? waits : holds).waiter->execution()->cancel();
+        const auto end = real_clock().now() + 10s;
+        while (model[i].use_count() > 1 && real_clock().now() < end)
+            std::this_thread::yield();  // the worker may be at its end still
+        CHECK(model[i].use_count() == 1);
+    }
+}
+
 TEST_CASE("The document of a table is made once, and anew when functions came or went", "[service][functions]") {
     FunctionTable table{Registry()};
     const OpenRpc open_rpc(table, "1.2.3");
     const auto empty = open_rpc.document();
-    CHECK(empty->json["methods"].empty());
+    CHECK(empty->json["methods"] == Json::array());
     CHECK(open_rpc.document() == empty);
     const auto model = functions({"m.f"});
     table.replace({}, model);
@@ -119,45 +126,35 @@ TEST_CASE("The document of a table is made once, and anew when functions came or
     CHECK(open_rpc.document()->json == empty->json);
 }
 
-TEST_CASE("Calls that ended keep no function, though their keys are known and their outcomes read",
-          "[service][functions]") {
-    using test::Calls;
-    const auto model = functions({"m.f", "m.late"});
-    Calls calls{Registry()};
-    calls.dispatcher.functions().replace({}, model);
-    std::vector<std::weak_ptr<const FunctionRecord>> gone(model.begin(), model.end());
-    const auto held = calls.started("m.f", nullptr, "key");
-    CHECK(Calls::end_of(*held.waiter) == 1);
-    calls.dispatcher.functions().replace(model, {});
-    const auto only_here = [&] {
-        return std::all_of(gone.begin(), gone.end(), [](const auto& function) { return function.use_count() == 1; });
-    };
-    const auto end = real_clock().now() + std::chrono::seconds(10);
-    while (!only_here() && real_clock().now() < end)
-        std::this_thread::yield();  // the worker may be at its end still
-    CHECK(only_here());
-    CHECK(calls.run("m.f", nullptr, "key") == -32601);
-}
-
-TEST_CASE("A call that waits keeps its function until it is over or given up", "[service][functions]") {
-    using test::Calls;
+TEST_CASE("The document tells of every function what a caller needs, and then of the server's own methods",
+          "[service]") {
     Registry registry;
     registry.add(
-        "m.f", [] { return 1; }, concurrency(1));
-    // not until its deadline: that is by the clock that stands still, and may lie behind the real one
-    registry.add("hold", [](Context& context) { context.sleep_until(test::patience()); });
-    const auto all = registry.functions();
-    runtime::DispatcherOptions options;
-    options.pool.workers = 1;
-    Calls calls(Registry(), options);
-    calls.dispatcher.functions().replace({}, all);
-    const auto holds = calls.started("hold", nullptr);
-    auto waits = calls.started("m.f", nullptr, "key");
-    calls.dispatcher.functions().replace(all, {});
-    const FunctionPointer& waiting = all[1];
-    CHECK(waiting->name() == "m.f");
-    const auto uses = waiting.use_count();
-    waits.waiter->execution()->cancel();
-    CHECK(waiting.use_count() < uses);
-    holds.waiter->execution()->cancel();
+        "f", [](int a, const std::string&) { return a * 1.0; }, arg("a"), arg("b") = "x", doc("Does."), concurrency(2),
+        timeout(5s), cached(1s));
+    registry.add(
+        "a", [] {}, execution::task);
+    const FunctionTable functions(registry);
+    OpenRpc open_rpc(functions, "1.2.3", {{"Tensor", {{"type", "object"}}}});
+    open_rpc.set_methods(Json::array({{{"name", "a.method"}}}));
+    const Json document = open_rpc.document()->json;
+    CHECK(document["openrpc"].get<std::string>().starts_with("1."));
+    CHECK(document["info"]["version"] == "1.2.3");
+    CHECK(document["components"]["schemas"]["Tensor"]["type"] == "object");
+    REQUIRE(document["methods"].size() == 3);
+    CHECK(document["methods"][0]["name"] == "a");
+    CHECK(document["methods"][0]["x-execution"] == "task");
+    CHECK(document["methods"][2]["name"] == "a.method");
+
+    const Json& method = document["methods"][1];
+    CHECK(method["summary"] == "Does.");
+    CHECK(method["paramStructure"] == "either");
+    CHECK(method["params"][0] == Json{{"name", "a"}, {"required", true}, {"schema", method["params"][0]["schema"]}});
+    CHECK(method["params"][0]["schema"]["type"] == "integer");
+    CHECK(method["params"][1]["required"] == false);
+    CHECK(method["params"][1]["schema"]["default"] == "x");
+    CHECK(method["result"]["schema"]["anyOf"][0]["type"] == "number");
+    CHECK(method["x-concurrency"] == 2);
+    CHECK(method["x-timeout-ms"] == 5000);
+    CHECK(method["x-idempotent"] == true);
 }

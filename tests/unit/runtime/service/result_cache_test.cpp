@@ -7,106 +7,84 @@
 using namespace shared_tensor;
 using namespace shared_tensor::test;
 using namespace std::chrono_literals;
-using runtime::ResultCache;
 
 namespace {
 
 constexpr std::uint64_t kMuch = 1 << 30;
 
 runtime::OutcomePointer text(std::size_t bytes) { return outcome_of(std::string(bytes, 'x')); }
-std::uint64_t cost(const char* key, std::size_t bytes) { return text(bytes)->bytes().host + std::string(key).size(); }
+std::uint64_t cost(std::size_t bytes) { return text(bytes)->bytes().host + 1; }
+
+/// A cache of results of "f", kept for 10 s, with keys of one character.
+struct Cache {
+    explicit Cache(std::uint64_t bytes = kMuch) : cache(bytes, clock) {}
+    runtime::OutcomePointer store(const char* key, std::size_t bytes, const char* function = "f",
+                                  std::uint64_t bound = kMuch) {
+        const auto outcome = text(bytes);
+        cache.store(key, function, 10s, bound, outcome);
+        return outcome;
+    }
+    std::string has() {
+        std::string keys;
+        for (const char* key : {"a", "b", "c", "d"})
+            keys += cache.find(key) != nullptr ? key : "";
+        return keys;
+    }
+
+    ManualClock clock;
+    runtime::ResultCache cache;
+};
 
 }  // namespace
 
-TEST_CASE("a kept result is found until its time is over", "[service]") {
-    ManualClock clock;
-    ResultCache cache(kMuch, clock);
-    const auto outcome = text(1);
-    cache.store("k", "f", 10s, kMuch, outcome);
-    clock.advance(10s - 1ms);
-    CHECK(cache.find("k") == outcome);
-    CHECK(cache.find("other") == nullptr);
-    clock.advance(1ms);
-    CHECK(cache.find("k") == nullptr);
-    CHECK(cache.stats().entries == 1);
-    cache.expire();
-    CHECK(cache.stats().entries == 0);
-    CHECK(cache.stats().bytes == 0);
-}
-
-TEST_CASE("the cache counts hits and misses", "[service]") {
-    ManualClock clock;
-    ResultCache cache(kMuch, clock);
-    cache.store("k", "f", 10s, kMuch, text(1));
-    cache.find("k");
-    cache.find("k");
-    cache.find("x");
-    CHECK(cache.stats().hits == 2);
-    CHECK(cache.stats().misses == 1);
+TEST_CASE("a kept result is found until its time is over or it is replaced, and look-ups are counted", "[service]") {
+    Cache kept;
+    kept.store("a", 5000);
+    const auto second = kept.store("a", 1);
+    CHECK(kept.cache.stats().entries == 1);
+    CHECK(kept.cache.stats().bytes == cost(1));
+    kept.clock.advance(10s - 1ms);
+    CHECK(kept.cache.find("a") == second);
+    CHECK(kept.cache.find("b") == nullptr);
+    kept.clock.advance(1ms);
+    CHECK(kept.cache.find("a") == nullptr);
+    CHECK(kept.cache.stats().hits == 1);
+    CHECK(kept.cache.stats().misses == 2);
+    CHECK(kept.cache.stats().entries == 1);
+    kept.cache.expire();
+    CHECK(kept.cache.stats().entries == 0);
+    CHECK(kept.cache.stats().bytes == 0);
 }
 
 TEST_CASE("failures are never kept", "[service]") {
-    ManualClock clock;
-    ResultCache cache(kMuch, clock);
-    cache.store("k", "f", 10s, kMuch, runtime::make_outcome(json_rpc::internal_error()));
-    CHECK(cache.find("k") == nullptr);
+    Cache kept;
+    kept.cache.store("a", "f", 10s, kMuch, runtime::make_outcome(json_rpc::internal_error()));
+    CHECK(kept.has().empty());
 }
 
 TEST_CASE("the result used longest ago goes first when the cache is full", "[service]") {
-    ManualClock clock;
-    ResultCache cache(3 * cost("a", 1000), clock);
+    Cache kept(3 * cost(1000));
     for (const char* key : {"a", "b", "c"})
-        cache.store(key, "f", 10s, kMuch, text(1000));
-    cache.find("a");
-    cache.store("d", "f", 10s, kMuch, text(1000));
-    CHECK(cache.find("b") == nullptr);
-    CHECK(cache.find("a") != nullptr);
-    CHECK(cache.stats().entries == 3);
-    CHECK(cache.stats().bytes == 3 * cost("a", 1000));
+        kept.store(key, 1000);
+    kept.cache.find("a");
+    kept.store("d", 1000);
+    CHECK(kept.has() == "acd");
+    CHECK(kept.cache.stats().bytes == 3 * cost(1000));
+    kept.store("b", 9000);  // beyond the bound: it pushes nothing out
+    CHECK(kept.has() == "acd");
 }
 
-TEST_CASE("a function's bound makes room among its own results only", "[service]") {
-    ManualClock clock;
-    ResultCache cache(kMuch, clock);
-    const std::uint64_t bound = 2 * cost("a", 1000);
-    cache.store("other", "g", 10s, bound, text(1000));
+TEST_CASE("a function's bound makes room among its own results only, and clear forgets them or all", "[service]") {
+    Cache kept;
+    const std::uint64_t bound = 2 * cost(1000);
+    kept.store("d", 1000, "g", bound);
     for (const char* key : {"a", "b", "c"})
-        cache.store(key, "f", 10s, bound, text(1000));
-    CHECK(cache.find("a") == nullptr);
-    CHECK(cache.find("b") != nullptr);
-    CHECK(cache.find("c") != nullptr);
-    CHECK(cache.find("other") != nullptr);
-}
-
-TEST_CASE("a result beyond a bound is not kept, and pushes nothing out", "[service]") {
-    ManualClock clock;
-    ResultCache cache(cost("a", 1000), clock);
-    cache.store("a", "f", 10s, kMuch, text(1000));
-    cache.store("b", "f", 10s, kMuch, text(2000));
-    cache.store("c", "g", 10s, 10, text(500));
-    CHECK(cache.find("a") != nullptr);
-    CHECK(cache.stats().entries == 1);
-}
-
-TEST_CASE("a result stored again replaces the old one", "[service]") {
-    ManualClock clock;
-    ResultCache cache(kMuch, clock);
-    cache.store("k", "f", 10s, kMuch, text(5000));
-    const auto second = text(1);
-    cache.store("k", "f", 10s, kMuch, second);
-    CHECK(cache.find("k") == second);
-    CHECK(cache.stats().entries == 1);
-    CHECK(cache.stats().bytes == cost("k", 1));
-}
-
-TEST_CASE("clear forgets one function's results, or all", "[service]") {
-    ManualClock clock;
-    ResultCache cache(kMuch, clock);
-    cache.store("a", "f", 10s, kMuch, text(1));
-    cache.store("b", "f", 10s, kMuch, text(1));
-    cache.store("c", "g", 10s, kMuch, text(1));
-    CHECK(cache.clear("f") == 2);
-    CHECK(cache.find("c") != nullptr);
-    CHECK(cache.clear("") == 1);
-    CHECK(cache.stats().bytes == 0);
+        kept.store(key, 1000, "f", bound);
+    CHECK(kept.has() == "bcd");
+    kept.store("a", 500, "g", 10);
+    CHECK(kept.has() == "bcd");
+    CHECK(kept.cache.clear("f") == 2);
+    CHECK(kept.has() == "d");
+    CHECK(kept.cache.clear("") == 1);
+    CHECK(kept.cache.stats().bytes == 0);
 }

@@ -1,6 +1,5 @@
 #include "runtime/tables/tensor_store.hpp"
 
-#include <array>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -21,272 +20,206 @@ namespace {
 /// Counts those that are alive.
 class Content final : public runtime::NamedContent {
 public:
-    explicit Content(std::uint64_t bytes, std::atomic<int>* alive = nullptr) : bytes_(bytes), alive_(alive) {
-        if (alive_ != nullptr) ++*alive_;
-    }
-    Content(const Content&) = delete;
-    Content& operator=(const Content&) = delete;
-    ~Content() override {
-        if (alive_ != nullptr) --*alive_;
-    }
+    Content(std::uint64_t bytes, std::shared_ptr<int> alive) : bytes_(bytes), alive_(std::move(alive)) {}
     std::uint64_t bytes() const override { return bytes_; }
 
 private:
-    std::uint64_t bytes_;
-    std::atomic<int>* alive_;
+    const std::uint64_t bytes_;
+    const std::shared_ptr<int> alive_;
 };
 
-std::shared_ptr<Content> content(std::uint64_t bytes = 1) { return std::make_shared<Content>(bytes); }
+struct Store {
+    explicit Store(NamedTensorLimits limits = {}) : store(limits) {}
 
-NamedPointer put(TensorStore& store, std::string_view name, std::uint64_t bytes = 1, std::string_view owner = "ann") {
-    auto made = store.put(owner, name, content(bytes));
-    REQUIRE(std::holds_alternative<NamedPointer>(made));
-    return std::get<NamedPointer>(made);
-}
+    /// The version, or why there is none: the reason, or the version that there is.
+    std::string put(std::string_view name, std::uint64_t bytes = 1, std::optional<std::uint64_t> if_version = {},
+                    std::string_view owner = "ann") {
+        return text(store.put(owner, name, std::make_shared<Content>(bytes, alive), if_version));
+    }
+    std::string remove(std::string_view name, std::optional<std::uint64_t> if_version = {},
+                       std::string_view owner = "ann") {
+        return text(store.remove(owner, name, if_version));
+    }
+    static std::string text(const std::variant<NamedPointer, TensorStore::Rejected>& made) {
+        if (const auto* rejected = std::get_if<TensorStore::Rejected>(&made))
+            return rejected->conflict ? "conflict: " + std::to_string(rejected->version) : rejected->reason;
+        const NamedPointer& named = std::get<NamedPointer>(made);
+        return named == nullptr ? "nothing" : std::to_string(named->version);
+    }
+    std::uint64_t version(std::string_view name, std::string_view owner = "ann") const {
+        const NamedPointer found = store.find(owner, name);
+        return found == nullptr ? 0 : found->version;
+    }
+    bool has_room(std::string_view name, std::uint64_t bytes) const {
+        return !store.rejection("ann", name, bytes, std::nullopt);
+    }
+    std::string names(const runtime::NamedFilter& filter) const {
+        std::string names;
+        for (const auto& named : store.list(filter).list)
+            names += named->owner + ':' + named->name + ' ';
+        return names;
+    }
+    long contents() const { return alive.use_count() - 1; }
 
-TensorStore::Rejected rejected(const std::variant<NamedPointer, TensorStore::Rejected>& made) {
-    REQUIRE(std::holds_alternative<TensorStore::Rejected>(made));
-    return std::get<TensorStore::Rejected>(made);
-}
-
-std::vector<std::string> names_of(const runtime::NamedPage& page) {
-    std::vector<std::string> names;
-    for (const auto& named : page.list)
-        names.push_back(named->owner + ':' + named->name);
-    return names;
-}
-
-SteadyTime soon() { return real_clock().now() + 30s; }
+    TensorStore store;
+    std::shared_ptr<int> alive = std::make_shared<int>();
+};
 
 }  // namespace
 
-TEST_CASE("a name gets a new version with every put, and its own ones", "[tensor_store]") {
-    TensorStore store;
-    CHECK(put(store, "a")->version == 1);
-    CHECK(put(store, "b")->version == 1);
-    CHECK(put(store, "a")->version == 2);
-    CHECK(store.find("ann", "a")->version == 2);
-    CHECK(store.find("ann", "c") == nullptr);
+TEST_CASE("each name of each owner gets a new version with every put, also after a removal", "[tensor_store]") {
+    Store ann;
+    CHECK(ann.put("a") == "1");
+    CHECK(ann.put("b") == "1");
+    CHECK(ann.put("a") == "2");
+    CHECK(ann.version("a") == 2);
+    CHECK(ann.version("a", "bob") == 0);
+    CHECK(ann.put("a", 1, {}, "bob") == "1");
+    CHECK(ann.remove("a", {}, "bob") == "1");
+    CHECK(ann.remove("a") == "2");
+    CHECK(ann.remove("a") == "nothing");
+    CHECK(ann.version("a") == 0);
+    CHECK(ann.put("a") == "3");
+    CHECK(ann.version("b") == 1);
 }
 
-TEST_CASE("versions of a name grow over a removal", "[tensor_store]") {
-    TensorStore store;
-    put(store, "a");
-    put(store, "a");
-    REQUIRE(std::get<NamedPointer>(store.remove("ann", "a"))->version == 2);
-    CHECK(store.find("ann", "a") == nullptr);
-    CHECK(put(store, "a")->version == 3);
-    CHECK(std::get<NamedPointer>(store.remove("ann", "gone")) == nullptr);
-}
-
-TEST_CASE("each owner has names of its own", "[tensor_store]") {
-    TensorStore store;
-    put(store, "a", 1, "ann");
-    CHECK(store.find("bob", "a") == nullptr);
-    CHECK(put(store, "a", 1, "bob")->version == 1);
-    CHECK(std::get<NamedPointer>(store.remove("bob", "a")) != nullptr);
-    CHECK(store.find("ann", "a") != nullptr);
+TEST_CASE("a put or removal may ask for the version that there is", "[tensor_store]") {
+    Store ann;
+    CHECK(ann.put("a", 1, 1) == "conflict: 0");
+    CHECK(ann.put("a", 1, 0) == "1");
+    CHECK(ann.put("a", 1, 0) == "conflict: 1");
+    CHECK(ann.put("a", 1, 1) == "2");
+    CHECK(ann.remove("a", 1) == "conflict: 2");
+    CHECK(ann.remove("a", 2) == "2");
 }
 
 TEST_CASE("a reader keeps its version, and it goes with the last reader", "[tensor_store]") {
-    TensorStore store;
-    std::atomic<int> alive{0};
-    store.put("ann", "a", std::make_shared<Content>(5, &alive));
-    auto reader = store.find("ann", "a");
+    Store ann;
+    ann.put("a", 5);
+    auto reader = ann.store.find("ann", "a");
     auto other = reader;
-    store.put("ann", "a", std::make_shared<Content>(7, &alive));
-    CHECK(alive == 2);
+    ann.put("a", 7);
+    CHECK(ann.contents() == 2);
     CHECK(reader->content->bytes() == 5);
-    CHECK(store.find("ann", "a")->content->bytes() == 7);
+    CHECK(ann.store.find("ann", "a")->content->bytes() == 7);
     reader.reset();
-    CHECK(alive == 2);
+    CHECK(ann.contents() == 2);
     other.reset();
-    CHECK(alive == 1);
-    store.remove("ann", "a");
-    CHECK(alive == 0);
+    CHECK(ann.contents() == 1);
+    ann.remove("a");
+    CHECK(ann.contents() == 0);
 }
 
-TEST_CASE("a put may ask for the version that it takes the place of", "[tensor_store]") {
-    TensorStore store;
-    CHECK(rejected(store.put("ann", "a", content(), 1)).version == 0);
-    CHECK(std::get<NamedPointer>(store.put("ann", "a", content(), 0))->version == 1);
-    const auto no = rejected(store.put("ann", "a", content(), 0));
-    CHECK(no.conflict);
-    CHECK(no.version == 1);
-    CHECK(std::get<NamedPointer>(store.put("ann", "a", content(), 1))->version == 2);
-    CHECK(rejected(store.remove("ann", "a", 1)).version == 2);
-    CHECK(std::get<NamedPointer>(store.remove("ann", "a", 2)) != nullptr);
-}
+TEST_CASE("names and their bytes are bounded, and replacing one is not hindered", "[tensor_store]") {
+    Store few(NamedTensorLimits{2, 1000}), small(NamedTensorLimits{10, 100});
+    few.put("a");
+    few.put("b");
+    CHECK_THAT(few.put("c"), ContainsSubstring("--max-named-tensors"));
+    CHECK_FALSE(few.has_room("c", 1));
+    CHECK(few.has_room("b", 1));
+    CHECK(few.put("b") == "2");
+    few.remove("a");
+    CHECK(few.put("c") == "1");
+    CHECK(few.store.stats().names == 2);
 
-TEST_CASE("of two who replace the same version one comes through", "[tensor_store]") {
-    TensorStore store;
-    put(store, "a");
-    std::atomic<int> through{0};
-    std::vector<std::jthread> threads;
-    for (int thread = 0; thread < 4; ++thread) {
-        threads.emplace_back([&] {
-            for (std::uint64_t version = 1; version <= 200; ++version) {
-                while (store.find("ann", "a")->version < version)
-                    std::this_thread::yield();
-                if (std::holds_alternative<NamedPointer>(store.put("ann", "a", content(), version))) ++through;
-            }
-        });
-    }
-    threads.clear();
-    CHECK(through == 200);
-    CHECK(store.find("ann", "a")->version == 201);
-}
-
-TEST_CASE("the number of names is bounded, and replacing one is not hindered", "[tensor_store]") {
-    TensorStore store(NamedTensorLimits{2, 1000});
-    put(store, "a");
-    put(store, "b");
-    const auto no = rejected(store.put("ann", "c", content()));
-    CHECK_FALSE(no.conflict);
-    CHECK_THAT(no.reason, ContainsSubstring("--max-named-tensors"));
-    CHECK(store.rejection("ann", "c", 1, std::nullopt));
-    CHECK_FALSE(store.rejection("ann", "b", 1, std::nullopt));
-    put(store, "b");
-    store.remove("ann", "a");
-    put(store, "c");
-    CHECK(store.stats().names == 2);
-}
-
-TEST_CASE("the bytes are bounded, those of the replaced version not counted", "[tensor_store]") {
-    TensorStore store(NamedTensorLimits{10, 100});
-    put(store, "a", 60);
-    put(store, "b", 40);
-    CHECK_THAT(rejected(store.put("ann", "c", content(1))).reason, ContainsSubstring("--max-named-bytes"));
-    put(store, "a", 50);
-    put(store, "c", 10);
-    CHECK(store.rejection("ann", "d", UINT64_MAX, std::nullopt));
-    CHECK(store.stats().bytes == 100);
-    store.remove("ann", "b");
-    CHECK(store.stats().bytes == 60);
+    small.put("a", 60);
+    small.put("b", 40);
+    CHECK_THAT(small.put("c", 1), ContainsSubstring("--max-named-bytes"));
+    CHECK(small.put("a", 50) == "2");  // the bytes of the replaced version are not counted
+    CHECK(small.put("c", 10) == "1");
+    CHECK_FALSE(small.has_room("d", UINT64_MAX));
+    CHECK(small.store.stats().bytes == 100);
+    small.remove("b");
+    CHECK(small.store.stats().bytes == 60);
 }
 
 TEST_CASE("lists go by owner and name, in pages", "[tensor_store]") {
-    TensorStore store;
+    Store all;
     for (const char* name : {"b", "ab", "aa", "c"})
-        put(store, name);
-    put(store, "a", 1, "bob");
-    using Names = std::vector<std::string>;
-    CHECK(names_of(store.list({"ann", "", "", 100})) == Names{"ann:aa", "ann:ab", "ann:b", "ann:c"});
-    CHECK(names_of(store.list({"ann", "a", "", 100})) == Names{"ann:aa", "ann:ab"});
-    CHECK(names_of(store.list({std::nullopt, "a", "", 100})) == Names{"ann:aa", "ann:ab", "bob:a"});
-    CHECK(names_of(store.list({"nobody", "", "", 100})).empty());
-    Names all;
-    runtime::NamedPage page;
+        all.put(name);
+    all.put("a", 1, {}, "bob");
+    CHECK(all.names({"ann", "", "", 100}) == "ann:aa ann:ab ann:b ann:c ");
+    CHECK(all.names({"ann", "a", "", 100}) == "ann:aa ann:ab ");
+    CHECK(all.names({std::nullopt, "a", "", 100}) == "ann:aa ann:ab bob:a ");
+    CHECK(all.names({"nobody", "", "", 100}).empty());
+    CHECK(all.names({"ann", "", "invented", 100}) == "ann:aa ann:ab ann:b ann:c ");
+    std::string pages, cursor;
     do {
-        page = store.list({std::nullopt, "", page.next_cursor, 2});
-        for (auto& name : names_of(page))
-            all.push_back(std::move(name));
-    } while (!page.next_cursor.empty());
-    CHECK(all == Names{"ann:aa", "ann:ab", "ann:b", "ann:c", "bob:a"});
-    CHECK(names_of(store.list({"ann", "", "invented", 100})).size() == 4);
+        pages += all.names({std::nullopt, "", cursor, 2}) + '/';
+        cursor = all.store.list({std::nullopt, "", cursor, 2}).next_cursor;
+    } while (!cursor.empty());
+    CHECK(pages == "ann:aa ann:ab /ann:b ann:c /bob:a /");
 }
 
-TEST_CASE("a wait ends at once when the version is another one already", "[tensor_store]") {
-    TensorStore store;
-    put(store, "a");
-    CHECK(store.wait("ann", "a", 0, soon())->version == 1);
-    CHECK(store.wait("ann", "a", 7, soon())->version == 1);
-    CHECK(store.wait("ann", "gone", 3, soon()) == nullptr);
-}
+TEST_CASE("a wait ends with another version, a removal, its deadline, its client or the server", "[tensor_store]") {
+    const SteadyTime soon = real_clock().now() + 30s;
+    Store ann;
+    ann.put("a");
+    for (const std::uint64_t version : {0, 7})  // it is another one already
+        CHECK(ann.store.wait("ann", "a", version, soon)->version == 1);
+    CHECK(ann.store.wait("ann", "gone", 3, soon) == nullptr);
+    CHECK(ann.store.wait("ann", "a", 1, real_clock().now() + 1ms)->version == 1);
+    CHECK(ann.store.wait("ann", "a", 1, soon, [] { return true; })->version == 1);
 
-TEST_CASE("a wait ends with the next version, a removal, its deadline or its client", "[tensor_store]") {
-    TensorStore store;
-    put(store, "a");
-    std::atomic<std::uint64_t> seen{0};
-    std::atomic<bool> asked{false};
-    const auto told = [&] {
-        asked = true;
-        return false;
+    struct Case {
+        const char* name;
+        std::function<void()> change;
+        std::uint64_t seen;  ///< 0: nothing
     };
-    SECTION("the next version") {
-        std::jthread reader([&] { seen = store.wait("ann", "a", 1, soon(), told)->version; });
+    for (const auto& [name, change, seen] : {Case{"new", [&] { ann.put("new"); }, 1},
+                                             {"a", [&] { ann.put("b"), ann.put("a"); }, 2},
+                                             {"a", [&] { ann.remove("a"); }, 0},
+                                             {"b", [&] { ann.store.close(); }, 1}}) {
+        const std::uint64_t before = ann.version(name);
+        std::uint64_t after = 99;
+        std::atomic<bool> asked{false};
+        std::jthread reader([&, name = name] {
+            const NamedPointer found = ann.store.wait("ann", name, before, soon, [&] {
+                asked = true;
+                return false;
+            });
+            after = found == nullptr ? 0 : found->version;
+        });
         while (!asked)
             std::this_thread::yield();
-        put(store, "b");
-        put(store, "a");
+        change();
         reader.join();
-        CHECK(seen == 2);
+        CHECK(after == seen);
     }
-    SECTION("the first version") {
-        std::jthread reader([&] { seen = store.wait("ann", "new", 0, soon(), told)->version; });
-        while (!asked)
-            std::this_thread::yield();
-        put(store, "new");
-        reader.join();
-        CHECK(seen == 1);
-    }
-    SECTION("a removal") {
-        std::jthread reader([&] { seen = store.wait("ann", "a", 1, soon(), told) == nullptr ? 9 : 0; });
-        while (!asked)
-            std::this_thread::yield();
-        store.remove("ann", "a");
-        reader.join();
-        CHECK(seen == 9);
-    }
-    SECTION("its deadline") { CHECK(store.wait("ann", "a", 1, real_clock().now() + 1ms)->version == 1); }
-    SECTION("its client") {
-        CHECK(store.wait("ann", "a", 1, soon(), [] { return true; })->version == 1);
-    }
-    SECTION("the end of the server") {
-        std::jthread reader([&] { seen = store.wait("ann", "a", 1, soon(), told)->version; });
-        while (!asked)
-            std::this_thread::yield();
-        store.close();
-        reader.join();
-        CHECK(seen == 1);
-        CHECK(store.closed());
-    }
+    CHECK(ann.store.closed());
 }
 
 TEST_CASE("a version that is waited over is not kept by those who wait", "[tensor_store]") {
-    TensorStore store;
-    std::atomic<int> alive{0};
-    store.put("ann", "a", std::make_shared<Content>(1, &alive));
+    Store ann;
+    ann.put("a");
     std::atomic<bool> asked{false}, go_on{true};
     std::jthread reader([&] {
-        store.wait("ann", "b", 0, soon(), [&] {
+        ann.store.wait("ann", "b", 0, real_clock().now() + 30s, [&] {
             asked = true;
             return !go_on;
         });
     });
     while (!asked)
         std::this_thread::yield();
-    store.remove("ann", "a");
-    CHECK(alive == 0);
+    ann.remove("a");
+    CHECK(ann.contents() == 0);
     go_on = false;
-    put(store, "b");
+    ann.put("b");
 }
 
 TEST_CASE("names that cannot be are rejected with the reason", "[tensor_store]") {
-    for (const char* name : {"a", "weights", "w 1", "llama-7b", "l", "a.npy.x", "größe", "$x", ".hidden"}) {
-        INFO(name);
+    using namespace std::string_view_literals;
+    const std::string longest(255, 'x'), longest_member(1024, 'x');
+    CHECK(tensor_name_rejection(longest).empty());
+    for (const std::string_view name :
+         {"a"sv, "weights"sv, "w 1"sv, "llama-7b"sv, "l"sv, "a.npy.x"sv, "größe"sv, "$x"sv, ".hidden"sv})
         CHECK(tensor_name_rejection(name).empty());
-    }
-    CHECK(tensor_name_rejection(std::string(255, 'x')).empty());
-    const std::array<std::string, 12> bad{"",
-                                          "l-1",
-                                          "a/b",
-                                          "x.npy",
-                                          "x.safetensors",
-                                          "x.raw",
-                                          "a\nb",
-                                          std::string(256, 'x'),
-                                          ".",
-                                          "..",
-                                          "\xff",
-                                          std::string("a\0b", 3)};
-    for (const std::string& name : bad) {
-        INFO(name);
+    for (const std::string_view name :
+         {""sv, "l-1"sv, "a/b"sv, "x.npy"sv, "x.safetensors"sv, "x.raw"sv, "a\nb"sv, "."sv, ".."sv, "\xff"sv, "a\0b"sv})
         CHECK_FALSE(tensor_name_rejection(name).empty());
-    }
+    CHECK_FALSE(tensor_name_rejection(longest + 'x').empty());
     CHECK(member_name_rejection("layers/0.weight.npy").empty());
-    CHECK(member_name_rejection(std::string(1024, 'x')).empty());
-    CHECK_FALSE(member_name_rejection("").empty());
-    CHECK_FALSE(member_name_rejection("__metadata__").empty());
-    CHECK_FALSE(member_name_rejection(std::string(1025, 'x')).empty());
+    CHECK(member_name_rejection(longest_member).empty());
+    for (const std::string& name : {std::string(), std::string("__metadata__"), longest_member + 'x'})
+        CHECK_FALSE(member_name_rejection(name).empty());
 }

@@ -5,7 +5,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <memory>
 #include <new>
-#include <random>
 #include <string>
 #include <thread>
 #include <variant>
@@ -37,6 +36,7 @@ Bytes content(std::size_t size) {
     return bytes;
 }
 
+/// Uploads of the file "x", of ann unless another owner is named.
 struct Table {
     explicit Table(UploadLimits limits = {}) : table(limits, clock) {}
 
@@ -45,9 +45,26 @@ struct Table {
         auto* upload = std::get_if<UploadTable::UploadPointer>(&opened);
         return upload != nullptr ? *upload : nullptr;
     }
+    /// Why it is not opened; empty if it is.
+    std::string rejection(const std::string& owner, const std::string& id, std::uint64_t size,
+                          bool may_have_all = false) {
+        auto opened = table.open({owner, "x", id}, {".raw", size}, {owner, may_have_all}, &take);
+        auto* full = std::get_if<UploadTable::Full>(&opened);
+        return full == nullptr ? "" : full->for_ever ? "for ever: " + full->reason : full->reason;
+    }
     Taken put(Upload& upload, const Bytes& all, std::size_t first, std::size_t count) {
         return upload.take(first, std::span(all).subspan(first, count), clock.now());
     }
+    UploadTable::UploadPointer find(const std::string& id, const std::string& owner = "ann") {
+        return table.find({owner, "x", id});
+    }
+    bool remove(const std::string& id, const std::string& owner = "ann") {
+        return table.remove({owner, "x", id}, find(id, owner));
+    }
+    void publish(const std::string& id, const UploadTable::UploadPointer& upload, std::uint64_t version = 1) {
+        table.published({"ann", "x", id}, upload, version);
+    }
+    bool is_empty() const { return table.stats().uploads == 0 && table.stats().bytes == 0; }
 
     ManualClock clock;
     UploadTable table;
@@ -63,7 +80,7 @@ bool holds(const Upload& upload, const Bytes& all) {
 TEST_CASE("An upload is complete when every byte of it came, once", "[service][uploads]") {
     Table table;
     const Bytes all = content(100);
-    const auto upload = table.open("a", 100);
+    const auto upload = table.open("a", 100), empty = table.open("", 0);
     CHECK(upload->progress().phase == Phase::open);
     CHECK(table.put(*upload, all, 50, 50) == Taken::more);
     CHECK(table.put(*upload, all, 40, 30) == Taken::more);
@@ -74,114 +91,57 @@ TEST_CASE("An upload is complete when every byte of it came, once", "[service][u
     CHECK(upload->progress().phase == Phase::publishing);
     CHECK(table.put(*upload, all, 0, 40) == Taken::more);
     CHECK(holds(*upload, all));
-    table.table.published({"ann", "x", "a"}, upload, 7);
+    CHECK(table.put(*empty, {}, 0, 0) == Taken::all);
+    table.publish("a", upload, 7);
+    table.publish("", empty);
     CHECK(upload->progress().version == 7);
     CHECK(upload->block().data == nullptr);  // it is its readers' now
-    CHECK(table.table.stats().uploads == 0);
-    CHECK(table.table.stats().bytes == 0);
+    CHECK(table.is_empty());
     CHECK(table.open("a", 100) == upload);  // a part that comes again
     CHECK(table.open("a", 101) != upload);  // another file
+    CHECK(empty->is_published());
+    CHECK(table.find("") == nullptr);  // without an id it is not known any more
 }
 
-TEST_CASE("An empty file is complete with its first part", "[service][uploads]") {
-    Table table;
-    const auto upload = table.open("a", 0);
-    CHECK(table.put(*upload, {}, 0, 0) == Taken::all);
-}
+TEST_CASE("Uploads are bounded in number and bytes, for one client and for all", "[service][uploads]") {
+    Table few({.max_bytes = 100, .max_uploads = 3}), table({.max_bytes = 100});
+    CHECK(few.rejection("ann", "a", 40).empty());
+    const auto first = few.find("a");
+    CHECK(few.rejection("ann", "b", 0).empty());
+    CHECK(few.rejection("ann", "c", 0).find("--max-uploads, of which one client may have half") != std::string::npos);
+    CHECK(few.rejection("bob", "a", 0).empty());
+    CHECK(few.rejection("cid", "a", 0).find("--max-uploads") != std::string::npos);
+    CHECK(few.table.stats().uploads == 3);  // what was rejected is not there
+    CHECK(few.put(*first, content(40), 0, 40) == Taken::all);
+    few.publish("a", first);  // it does not count any more
+    CHECK(few.rejection("ann", "c", 50).empty());
 
-TEST_CASE("An upload without an id is not known once it is published", "[service][uploads]") {
-    Table table;
-    const auto upload = table.open("", 1);
-    CHECK(table.put(*upload, content(1), 0, 1) == Taken::all);
-    table.table.published({"ann", "x", ""}, upload, 1);
-    CHECK(table.table.find({"ann", "x", ""}) == nullptr);
-    CHECK(upload->is_published());
-}
-
-TEST_CASE("Uploads are bounded in bytes and number, and those that are done do not count", "[service][uploads]") {
-    Table table({.max_bytes = 100, .max_uploads = 3});  // two of one client
-    const auto full = [&](const std::string& owner, const std::string& id, std::uint64_t size) {
-        auto opened = table.table.open({owner, "x", id}, {".raw", size}, {owner, true}, &take);
-        auto* found = std::get_if<UploadTable::Full>(&opened);
-        return found == nullptr ? "" : found->for_ever ? "for ever: " + found->reason : found->reason;
-    };
-    CHECK(full("ann", "big", 101).find("for ever: a file of at most 100 bytes") == 0);
-    CHECK(full("ann", "a", 60).empty());
-    const auto first = table.table.find({"ann", "x", "a"});
-    REQUIRE(first != nullptr);
-    CHECK(full("ann", "b", 41).find("60 bytes are under way") != std::string::npos);
-    CHECK(table.table.stats().uploads == 1);  // what was rejected is not there
-    CHECK(full("ann", "b", 40).empty());
-    CHECK(full("ann", "c", 0).find("--max-uploads, of which one client may have half") != std::string::npos);
-    CHECK(full("bob", "a", 0).empty());
-    CHECK(full("cid", "a", 0).find("--max-uploads") != std::string::npos);
-    CHECK(table.put(*first, content(60), 0, 60) == Taken::all);
-    table.table.published({"ann", "x", "a"}, first, 1);
-    CHECK(full("ann", "c", 60).empty());
-    CHECK(table.table.stats().bytes == 100);
-}
-
-TEST_CASE("One owner has a part of the bytes of all, unless it may have all", "[service][uploads]") {
-    Table table({.max_bytes = 100});
-    const auto rejection = [&](const std::string& owner, const std::string& id, std::uint64_t size,
-                               bool may_have_all = false) {
-        auto opened = table.table.open({owner, "x", id}, {".raw", size}, {owner, may_have_all}, &take);
-        auto* found = std::get_if<UploadTable::Full>(&opened);
-        return found == nullptr ? "" : found->for_ever ? "for ever: " + found->reason : found->reason;
-    };
-    CHECK(rejection("ann", "big", 51) == "for ever: a file of at most 50 bytes (half of --max-upload-bytes)");
-    const auto first = table.open("a", 40);
-    CHECK(rejection("ann", "b", 11) ==
+    CHECK(table.rejection("ann", "big", 51) == "for ever: a file of at most 50 bytes (half of --max-upload-bytes)");
+    CHECK(table.rejection("ann", "big", 101, true).find("for ever: a file of at most 100 bytes") == 0);
+    CHECK(table.rejection("ann", "a", 40).empty());
+    CHECK(table.rejection("ann", "b", 11) ==
           "uploads of yours of 40 bytes are under way (at most half of --max-upload-bytes)");
-    CHECK(rejection("ann", "b", 10).empty());
-    CHECK(rejection("ann", "empty", 0).empty());
-    CHECK(rejection("ann", "empty too", 0).empty());
-    CHECK(rejection("bob", "a", 51, true) == "uploads of 50 bytes are under way (--max-upload-bytes)");
-    CHECK(rejection("bob", "a", 50, true).empty());
-    CHECK(table.table.remove({"ann", "x", "a"}, first));
-    CHECK(rejection("ann", "c", 40).empty());
+    for (const auto& [id, size] : {std::pair{"b", 10}, {"empty", 0}, {"empty too", 0}})
+        CHECK(table.rejection("ann", id, static_cast<std::uint64_t>(size)).empty());
+    CHECK(table.rejection("bob", "a", 51, true) == "uploads of 50 bytes are under way (--max-upload-bytes)");
+    CHECK(table.rejection("bob", "a", 50, true).empty());
+    CHECK(table.remove("a"));
+    CHECK(table.rejection("ann", "c", 40).empty());
     auto whole = table.table.make({".raw", 1}, {"ann"}, &take);
     CHECK(std::holds_alternative<UploadTable::Full>(whole));
     for (const char* id : {"b", "c", "empty", "empty too"})
-        CHECK(table.table.remove({"ann", "x", id}, table.table.find({"ann", "x", id})));
-    CHECK(table.table.remove({"bob", "x", "a"}, table.table.find({"bob", "x", "a"})));
-    CHECK(table.table.stats().bytes == 0);
-    CHECK(rejection("ann", "d", 50).empty());
+        CHECK(table.remove(id));
+    CHECK(table.remove("a", "bob"));
+    CHECK(table.is_empty());
+    CHECK(table.rejection("ann", "d", 50).empty());
 }
 
 TEST_CASE("An upload whose memory cannot be had is not there", "[service][uploads]") {
     Table table;
     const auto none = [](std::uint64_t) -> MemoryBlock { throw std::bad_alloc(); };
     CHECK_THROWS_AS(table.table.open({"ann", "x", "a"}, {".raw", 10}, {"ann"}, none), std::bad_alloc);
-    CHECK(table.table.stats().uploads == 0);
-    CHECK(table.table.stats().bytes == 0);
+    CHECK(table.is_empty());
     CHECK(table.open("a", 10) != nullptr);
-}
-
-TEST_CASE("Who comes while an upload is opened waits for it", "[service][uploads]") {
-    Table table;
-    Event opening, go_on;
-    const auto slow = [&](std::uint64_t bytes) {
-        opening.set();
-        go_on.wait();
-        return take(bytes);
-    };
-    UploadTable::UploadPointer first;
-    std::jthread opener([&] {
-        first = std::get<UploadTable::UploadPointer>(table.table.open({"ann", "x", "a"}, {".raw", 10}, {"ann"}, slow));
-    });
-    opening.wait();
-    const auto second = table.open("a", 10);
-    CHECK(second->settled(real_clock().now() + milliseconds(1)) == Phase::opening);
-    std::atomic<bool> was_open{false};
-    std::jthread waiting(
-        [&] { was_open = second->settled(real_clock().now() + std::chrono::seconds(30)) == Phase::open; });
-    go_on.set();
-    opener.join();
-    waiting.join();
-    CHECK(was_open);
-    CHECK(first == second);
-    CHECK(table.table.stats().bytes == 10);
 }
 
 TEST_CASE("An upload ends without parts, and what is known of one that is done", "[service][uploads]") {
@@ -189,16 +149,16 @@ TEST_CASE("An upload ends without parts, and what is known of one that is done",
     const Bytes all = content(10);
     const auto left = table.open("left", 10), fed = table.open("fed", 10), done = table.open("done", 10);
     CHECK(table.put(*done, all, 0, 10) == Taken::all);
-    table.table.published({"ann", "x", "done"}, done, 1);
+    table.publish("done", done);
     table.clock.advance(milliseconds(900));
     CHECK(table.put(*fed, all, 0, 5) == Taken::more);
     table.clock.advance(milliseconds(200));
     table.table.expire();
     CHECK(left->progress().phase == Phase::dropped);
     CHECK(table.put(*left, all, 0, 10) == Taken::more);  // nobody is told that all is there
-    CHECK(table.table.find({"ann", "x", "left"}) == nullptr);
-    CHECK(table.table.find({"ann", "x", "done"}) == nullptr);
-    CHECK(table.table.find({"ann", "x", "fed"}) == fed);
+    CHECK(table.find("left") == nullptr);
+    CHECK(table.find("done") == nullptr);
+    CHECK(table.find("fed") == fed);
     CHECK(table.table.stats().bytes == 10);
 }
 
@@ -238,7 +198,7 @@ TEST_CASE("Who gives an upload up while its last part comes ends it, or does not
         if (round % 3 == 0) std::this_thread::yield();
         if (table.put(*upload, all, 0, all.size()) == Taken::all) {
             REQUIRE(holds(*upload, all));
-            table.table.published({"ann", "x", id}, upload, 1);
+            table.publish(id, upload);
         }
         other.join();
         const bool ended = upload->progress().phase == Phase::dropped;
@@ -251,54 +211,12 @@ TEST_CASE("Who gives an upload up while its last part comes ends it, or does not
     CHECK(table.table.stats().bytes == 0);
 }
 
-TEST_CASE("Senders at once complete an upload once, while others give up theirs", "[service][uploads]") {
-    Table table;
-    const Bytes all = content(20'000);
-    constexpr std::size_t kPiece = 173;
-    for (int round = 0; round < 20; ++round) {
-        const std::string id = std::to_string(round);
-        std::atomic<int> complete{0}, wrong{0};
-        {
-            std::vector<std::jthread> senders;
-            for (unsigned seed = 0; seed < 4; ++seed) {
-                senders.emplace_back([&, seed] {
-                    std::vector<std::size_t> firsts;
-                    for (std::size_t at = 0; at < all.size(); at += kPiece)
-                        firsts.push_back(at);
-                    std::shuffle(firsts.begin(), firsts.end(), std::mt19937(seed));  // NOLINT(cert-msc*)
-                    for (const std::size_t first : firsts) {
-                        const auto upload = table.open(id, all.size());
-                        if (upload->settled(real_clock().now() + std::chrono::seconds(30)) != Phase::open) continue;
-                        if (table.put(*upload, all, first, std::min(kPiece, all.size() - first)) != Taken::all)
-                            continue;
-                        ++complete;
-                        if (!holds(*upload, all)) ++wrong;
-                        table.table.published({"ann", "x", id}, upload, 1);
-                    }
-                });
-            }
-            senders.emplace_back([&] {
-                for (int i = 0; i < 50; ++i) {
-                    const auto other = table.open("other", 1000, "bob");
-                    table.put(*other, all, 0, 500);
-                    table.table.remove({"bob", "x", "other"}, other);
-                    table.table.expire();
-                }
-            });
-        }
-        REQUIRE(complete == 1);
-        REQUIRE(wrong == 0);
-    }
-    CHECK(table.table.stats().uploads == 0);
-    CHECK(table.table.stats().bytes == 0);
-}
-
 TEST_CASE("A published upload stays known beside many open ones", "[service][uploads]") {
     Table table({.max_uploads = 30'000});
     for (int i = 0; i < 10'001; ++i)
         REQUIRE(table.open("open-" + std::to_string(i), 1) != nullptr);
     const auto upload = table.open("done", 1);
     table.put(*upload, content(1), 0, 1);
-    table.table.published({"ann", "x", "done"}, upload, 1);
-    CHECK(table.table.find({"ann", "x", "done"}) == upload);
+    table.publish("done", upload);
+    CHECK(table.find("done") == upload);
 }

@@ -3,8 +3,10 @@
 #include <memory>
 #include <utility>
 
+#include "base/log/log.hpp"
 #include "runtime/tasks/worker_pool.hpp"
 #include "support/event.hpp"
+#include "support/manual_clock.hpp"
 
 namespace shared_tensor::test {
 
@@ -30,5 +32,13 @@ std::shared_ptr<tasks::Job> make_job(Run run, tasks::Groups groups = {}) {
     job->run = std::move(run);
     return job;
 }
+
+/// No log lines while it lives.
+struct Quiet {
+    Quiet() { log::set_level(log::Level::off); }
+    Quiet(const Quiet&) = delete;
+    Quiet& operator=(const Quiet&) = delete;
+    ~Quiet() { log::set_level(log::Level::info); }
+};
 
 }  // namespace shared_tensor::test
