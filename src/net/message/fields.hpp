@@ -43,7 +43,7 @@ std::optional<ContentRange> parse_content_range(std::string_view field);
 /// `weakly`: W/"a" equals "a".
 bool names_etag(std::string_view field, std::string_view etag, bool weakly);
 
-/// The first media type in Accept that is one of `types`; empty if there is none.
+/// The first media type in Accept that is one of `types`; empty if there is none. Ignores those with weight 0 (q=0).
 std::string_view first_accepted(const Headers& headers, std::initializer_list<std::string_view> types);
 
 /// That part of a body. Copies nothing.

@@ -98,7 +98,7 @@ private:
     Connection& connection_;
     bool keep_alive_ = false, http_1_0_ = false, head_only_ = false;  // as the request asks
     std::stop_token gone_{};
-    const Headers* more_headers_ = nullptr;  // of the answer of the handler
+    const Headers* more_headers_ = nullptr;  // BodyPlan::response_headers, once the handler has the request
     bool begun_ = false, broken_ = false;
     bool keeps_ = false;  // the connection, after an answer that was begun
 };

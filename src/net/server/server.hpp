@@ -52,8 +52,8 @@ struct BodyPlan {
 class ResponseStream {
 public:
     virtual ~ResponseStream() = default;
-    /// Is stopped, by another thread, if the peer closes or resets the connection. The first call costs two system
-    /// calls. Callbacks must not block, and end with handle().
+    /// Returns a token that another thread stops if the peer closes or resets the connection. The first call costs two
+    /// system calls. Callbacks must not block or throw. Destroy them before handle() returns.
     virtual std::stop_token client_gone() = 0;
 
     /// Call this before handle() waits or works for long. False: no thread can be spared, so the request has to be
@@ -86,8 +86,9 @@ class Handler {
 public:
     virtual ~Handler() = default;
     using Verdict = std::variant<BodyPlan, WebSocketPlan, Response>;
-    /// The headers are complete, the body is unread. Returns how to read the body, or the answer that rejects it.
-    /// `is_handshake`: the request is a correct handshake of a WebSocket. Only then it may become one.
+    /// The headers are complete, the body is unread. Returns how to read the body, how to serve the WebSocket, or the
+    /// answer that rejects the request. `is_handshake`: the request is a correct handshake of a WebSocket. Only then
+    /// may the result be a WebSocketPlan.
     virtual Verdict admit(const RequestHead& head, bool is_handshake) = 0;
     virtual Response handle(Request request, ResponseStream& response_stream) = 0;
     /// Whether a client that has just connected may be trusted before it sends a request. Must not block.

@@ -29,7 +29,8 @@ net::Response get_file(Services& all, const net::RequestHead& head, const Princi
 
 // PUT of /tensors/NAME publishes a file under a name. The file is sent whole, or in parts (Content-Range) in any order
 // and several at once. Readers see it when it is complete. HEAD and DELETE with ?upload report which parts are missing,
-// and abandon the upload. These block while a part is copied and its digest is computed, and throw Rejected.
+// and abandon the upload. put_file() blocks while a part is copied and its digest is computed. These functions throw
+// Rejected, except reject_put().
 
 /// Returns the error for a PUT that must be rejected whatever its body holds. Called before the body is read.
 std::optional<net::Response> reject_put(Services& all, const net::RequestHead& head, const Principal& principal);

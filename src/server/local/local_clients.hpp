@@ -5,6 +5,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "base/concurrency/guarded.hpp"
 #include "protocol/json_rpc/message.hpp"
 #include "server/auth/access.hpp"
 #include "server/local/local_client.hpp"
@@ -38,7 +39,7 @@ public:
     ~LocalClients() override;
 
     /// Begins to listen if the options want it (local_socket). `port` is the server's TCP port; 0: it listens on a Unix
-    /// socket only. If this fails and the options name no path, the server works over HTTP only.
+    /// socket only. If this fails, it throws if the options name a path; else the server works over HTTP only.
     void start(int port);
     void stop();
     /// Closes the channels whose tokens were revoked.
@@ -46,7 +47,9 @@ public:
     /// The path of the socket; empty while the server does not listen.
     std::string path() const;
     /// Why the server does not listen; empty if it does. Set by start().
-    const std::string& reason() const { return reason_; }
+    std::string reason() const {
+        return reason_.with([](const std::string& reason) { return reason; });
+    }
 
     /// Returns nullptr if the channel is closed, or has no session yet.
     std::shared_ptr<LocalClient> find(local::ChannelId channel) const;
@@ -94,9 +97,9 @@ private:
     Services& all_;
     const std::shared_ptr<Network> network_;
     local::SegmentPool pool_;
-    Budget offered_;  ///< segments of all clients together: each takes a descriptor
-    std::string reason_;
-    std::string alias_;  ///< a link to the socket; empty: none
+    Budget offered_;               ///< segments of all clients together: each takes a descriptor
+    Guarded<std::string> reason_;  ///< requests may be served before start() has set it
+    std::string alias_;            ///< a link to the socket; empty: none
 };
 
 }  // namespace shared_tensor::server

@@ -65,7 +65,9 @@ void LocalClients::start(int port) {
     try {
         const std::string path = socket_path(options, port);
         if (path.empty()) {
-            reason_ = "this server was started without a local channel (--local-socket none)";
+            reason_.with([](std::string& reason) {
+                reason = "this server was started without a local channel (--local-socket none)";
+            });
             return;
         }
         listen(path);
@@ -74,7 +76,8 @@ void LocalClients::start(int port) {
     } catch (const std::exception& error) {
         if (options.local_socket != "auto") throw;
         log::warn("no memory is shared with other processes: ", error.what());
-        reason_ = "the server could not open its local channel; its log says why";
+        reason_.with(
+            [](std::string& reason) { reason = "the server could not open its local channel; its log says why"; });
     }
 }
 

@@ -9,8 +9,8 @@
 
 namespace shared_tensor::server {
 
-/// Thrown inside a method or an endpoint, which then answers with this error. An answer that is no JSON-RPC response
-/// has this HTTP status.
+/// Thrown inside a method or an endpoint, which then answers with this error. `status` is the HTTP status of the
+/// answer, except for answers to JSON-RPC requests: set_status() chooses theirs.
 class Rejected : public std::exception {
 public:
     explicit Rejected(json_rpc::Error why, int http_status = 400) : error(std::move(why)), status(http_status) {}

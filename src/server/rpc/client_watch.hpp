@@ -25,19 +25,20 @@ public:
     bool may_take_long() { return response_stream_.may_take_long(); }
 
     /// Blocks until the outcome is there and returns it; null if the deadline or the client's end came first.
-    runtime::OutcomePointer wait(const std::shared_ptr<runtime::Execution::Waiter>& waiter, SteadyTime deadline) {
+    runtime::OutcomePointer wait(runtime::Execution::Waiter& waiter, SteadyTime deadline) {
         // Watching the connection costs two system calls. Most calls end within this time, and then need none.
         constexpr std::chrono::milliseconds kUnwatched{20};
-        if (auto outcome = waiter->execution()->outcome()) return outcome;
+        if (auto outcome = waiter.execution()->outcome()) return outcome;
         response_stream_.about_to_wait();
         if (!gone_) {
-            if (auto outcome = waiter->wait_until(std::min(deadline, real_clock().now() + kUnwatched))) return outcome;
+            if (auto outcome = waiter.wait_until(std::min(deadline, real_clock().now() + kUnwatched))) return outcome;
         }
-        const std::stop_callback abandons(token(), [&] { waiter->abandon(); });
-        return waiter->wait_until(deadline);
+        const std::stop_callback abandons(token(), [&] { waiter.abandon(); });
+        return waiter.wait_until(deadline);
     }
 
-    /// Is stopped when the client is gone. Callbacks must not block. The first call begins to watch.
+    /// Returns a token that is stopped when the client is gone. Callbacks must not block or throw. The first call
+    /// begins to watch.
     const std::stop_token& token() {
         if (gone_) return *gone_;
         gone_ = response_stream_.client_gone();

@@ -192,7 +192,7 @@ void set_status(net::Response& response, const Error& error) {
 
 net::Response error_response(int status, const Error& error) {
     net::Response response = response_of(status, nullptr, error);
-    if (asks_to_come_back(error)) add_retry_after(response, error);
+    if (error.is(json_rpc::ErrorCode::busy)) add_retry_after(response, error);
     return response;
 }
 

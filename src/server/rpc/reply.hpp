@@ -77,8 +77,7 @@ net::Response finish_reply(ReplyText json, const tensor::TensorTransfer& transfe
 /// nullopt. Call it in a catch block. `limit_bytes`: of the text.
 std::optional<json_rpc::Error> unprintable(std::size_t limit_bytes);
 
-/// A failure below JSON-RPC: `error` with an HTTP status. The two errors that ask a client to come back (busy, shutting
-/// down) bring Retry-After.
+/// A failure below JSON-RPC: `error` with an HTTP status, and with Retry-After if it is -32001 (busy).
 net::Response error_response(int status, const json_rpc::Error& error);
 /// A 415 response for a content coding lists the supported codings.
 net::Response error_response(const Rejected& rejected);

@@ -203,7 +203,7 @@ void RpcEndpoint::finish(Message& message, Item& item) const {
         return;
     }
     if (item.waiter == nullptr) return;  // a notification, which needs no answer
-    item.outcome = message.client.wait(item.waiter, item.deadline);
+    item.outcome = message.client.wait(*item.waiter, item.deadline);
     const std::shared_ptr<runtime::Execution> execution = item.waiter->execution();
     item.waiter.reset();
     item.queue = execution->queue_time();

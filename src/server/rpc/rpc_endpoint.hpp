@@ -61,7 +61,7 @@ private:
         json_rpc::Request request{};
         ReplyContext to{};
         std::optional<Target> target{};                        // none until it is looked up
-        std::shared_ptr<runtime::Execution::Waiter> waiter{};  // shared with the ClientWatch
+        std::unique_ptr<runtime::Execution::Waiter> waiter{};  // null: it waits for no call
         SteadyTime deadline{};
         runtime::OutcomePointer outcome{};
         std::vector<std::size_t> inputs{};  // the items of the batch whose results it uses

@@ -1,5 +1,6 @@
 // The tensors of an answer: read without parsing the JSON, fetched another way, or not read.
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <memory>
 #include <stdexcept>
@@ -7,8 +8,11 @@
 #include <vector>
 
 #include "client/call/batch_state.hpp"
+#include "client/call/outgoing.hpp"
+#include "protocol/codec/frame.hpp"
 #include "scripted.hpp"
 #include "support/fake_tensor.hpp"
+#include "support/tensors.hpp"
 
 using namespace shared_tensor::test;
 using namespace shared_tensor;
@@ -109,6 +113,59 @@ const std::string kLeased = whole_answer(R"({"lease":"l-1"})");
 
 }  // namespace
 
+TEST_CASE("A tensor in an answer's bytes keeps them, and is rejected only if it is read and does not lie in them",
+          "[client]") {
+    std::weak_ptr<PooledBuffer> body;
+    const auto answers = [&](std::string_view tensors) -> Reply {
+        const std::string json =
+            whole_answer(R"({"dtype":"float32","shape":[2],"device":"cpu","body":{"offset":0,"size":8}})");
+        return [&body, frame = codec::frame_head(json) + std::string(tensors)](const net::ClientRequest&) {
+            auto response = answer(200, frame, std::string(codec::kFrameContentType));
+            body = response.body;
+            return response;
+        };
+    };
+    const auto result = [&](std::string_view tensors, auto of_type) {
+        return ScriptedClient({answers(tensors)}, options_for_tests(), client::tensor_ports("", ""))
+            .call<decltype(of_type)>("f");
+    };
+    const float values[] = {1.5F, -2.0F};
+    const std::string_view bytes(reinterpret_cast<const char*>(values), sizeof values);
+    {
+        const auto read = result(bytes, TensorRef());
+        CHECK(elements_of<float>(read) == std::vector{1.5F, -2.0F});
+        CHECK_FALSE(body.expired());
+    }
+    CHECK(body.expired());
+    CHECK_THROWS_AS(result(bytes.substr(4), TensorRef()), ResultMismatch);
+    CHECK_THROWS_AS(result(bytes, 1.0), ResultMismatch);
+    ScriptedClient not_asked({answers("1234")}, options_for_tests(), client::tensor_ports("", ""));
+    CHECK_NOTHROW(not_asked.call<void>("f"));
+}
+
+TEST_CASE("A request sends its tensors from their own memory, and keeps them until it is sent for the last time",
+          "[client]") {
+    const auto ports = client::tensor_ports("", "");
+    TensorRef a = arange<float>({6}), b = arange<float>({3});
+    client::Outgoing request(client::Outgoing::Form::batch, 1, *ports);
+    request.call("f", detail::ArgumentsOf(a));
+    request.call("g", detail::ArgumentsOf(b));
+    request.finish();
+    const auto bytes = [&] {
+        net::ClientRequest sent;
+        sent.parts = request.body();
+        return body_of(sent);
+    };
+    const std::string before = bytes();
+    for (TensorRef* tensor : {&a, &b}) {
+        const auto parts = request.body();
+        CHECK(std::ranges::any_of(parts, [&](const auto& part) { return part.bytes.data() == tensor->data(); }));
+        *tensor = {};
+    }
+    CHECK(bytes() == before);
+    CHECK(Json::parse(codec::split_frame(std::as_bytes(std::span(before))).value().json).size() == 2);
+}
+
 TEST_CASE("A result that cannot be opened is asked for by its lease, once, and the lease given up", "[client]") {
     Answered copied({by_device, kCopy}), never({by_device});
     CHECK(copied.name() == "copy");
@@ -150,7 +207,7 @@ TEST_CASE("A leased tensor of a batch is one tensor, however often it is read", 
         return answer(200, Json::array({result_for(json_of(request)[0], tensor)}).dump());
     }});
     {
-        client::BatchState batch(std::shared_ptr<Core>(&answered.client.core, [](Core*) {}), {});
+        client::BatchState batch(answered.client.shared_core, {});
         batch.append("f", detail::ArgumentsOf<>(), {});
         batch.send();
         for (int i = 0; i < 2; ++i) {

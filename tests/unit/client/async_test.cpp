@@ -110,6 +110,7 @@ TEST_CASE("A callback gets the error by its future, may start further calls, and
         client.call_then([&](std::future<int> further) { second.set_value(further.get()); });
         try {
             result.get();
+            error.set_value("none");
         } catch (const TransportFailure& failure) {
             error.set_value(failure.what());
         }
@@ -210,15 +211,19 @@ TEST_CASE("Progress is told once for each thing that is new, and a callback that
     CHECK(seen.with([](auto& list) { return list; }) == std::vector{0.0, 0.5, 1.0});
 }
 
-TEST_CASE("A task that is cancelled before its turn is never submitted", "[client]") {
+TEST_CASE("A task that is cancelled before its turn is never submitted, and one that is being submitted ends then",
+          "[client]") {
     TaskServer server;
     Gate gate;
     TaskClient client(gate.reply(server.reply()));
     auto first = client.submit();
     REQUIRE(gate.arrived.wait());  // the only thread is taken
     auto second = client.submit();
+    first.cancel();
     second.cancel();
     gate.release.set();
+    REQUIRE(server.cancelled.wait());
+    CHECK_THROWS_AS(first.get(), Cancelled);
     CHECK_THROWS_AS(second.get(), Cancelled);
     CHECK(second.id().empty());
 }

@@ -36,7 +36,7 @@ struct TestBatch {
     explicit TestBatch(std::initializer_list<std::string_view> methods, std::vector<Reply> script = {answer_batch},
                        CallOptions options = {})
         : client(std::move(script), options_for_tests(), std::make_unique<SharingPorts>()),
-          state(std::shared_ptr<Core>(&client.core, [](Core*) {}), std::move(options)) {
+          state(client.shared_core, std::move(options)) {
         for (const auto method : methods)
             add(method);
     }

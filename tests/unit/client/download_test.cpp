@@ -274,6 +274,7 @@ TEST_CASE("A file that changes with each request comes by one request", "[client
 TEST_CASE("What the server answers is thrown as its error", "[client][download]") {
     FileServer gone(2 * kFirst, [](int) { return Fault{.status = 404}; });
     CHECK_THROWS_AS(download(gone), UnknownOrExpired);
+    CHECK(gone.requests == 1);
     FileServer wrong(2 * kFirst, [](int) { return Fault{.status = 406}; });
     wrong.rejection = json_rpc::invalid_params("form", "another", "this");
     CHECK_THROWS_AS(download(wrong), InvalidParams);

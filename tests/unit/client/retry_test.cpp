@@ -211,7 +211,7 @@ TEST_CASE("A stop before a call, notification, download or batch sends nothing",
     ScriptedClient client({gives(1)});
     std::stop_source stop;
     const CallOptions options = with_stop(stop);
-    client::BatchState batch(std::shared_ptr<Core>(&client.core, [](Core*) {}), options);
+    client::BatchState batch(client.shared_core, options);
     batch.append("f", detail::ArgumentsOf<>(), {});
     stop.request_stop();
     const auto error = thrown_by<Cancelled>([&] { client.call_with(options, "f"); });

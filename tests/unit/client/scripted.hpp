@@ -152,7 +152,9 @@ Error thrown_by(Call call) {
 struct ScriptedClient {
     explicit ScriptedClient(std::vector<Reply> script, ClientOptions options = options_for_tests(),
                             std::unique_ptr<client::TensorPorts> ports = std::make_unique<NoPorts>())
-        : sender(new ScriptedRequests(std::move(script))), core(std::move(options), dependencies(std::move(ports))) {}
+        : sender(new ScriptedRequests(std::move(script))),
+          shared_core(std::make_shared<Core>(std::move(options), dependencies(std::move(ports)))),
+          core(*shared_core) {}
 
     template <class R = Json, class... Args>
     R call(std::string_view method, const Args&... args) {
@@ -170,7 +172,8 @@ struct ScriptedClient {
     ManualClock clock;
     std::vector<std::chrono::milliseconds> pauses;
     ScriptedRequests* sender;  // owned by the core
-    Core core;
+    const std::shared_ptr<Core> shared_core;
+    Core& core;
 
 private:
     client::Dependencies dependencies(std::unique_ptr<client::TensorPorts> ports) {

@@ -60,8 +60,8 @@ TEST_CASE("a line that is none is rejected by its number, and its secret is not 
           "a:geheim:allow=add,t*r:admin", "a:sec:geheim", "a:geheim:admni", "a:geheim:administrator",
           "a:geheim:", "a:geheim:admin:admin", "a:geheim:allow=add:allow=scale", "a:sec:geheim:allow=add"}) {
         INFO(line);
-        const TokenFile file("ok:fine\n\n" + std::string(line) + "\nafter:fine\n");
-        CHECK_THROWS_WITH(file.read(), ContainsSubstring(file.path + ", line 3: ") && !ContainsSubstring("geheim"));
+        const TokenFile file("# all\nok:fine\n\n" + std::string(line) + "\nafter:fine\n");
+        CHECK_THROWS_WITH(file.read(), ContainsSubstring(file.path + ", line 4: ") && !ContainsSubstring("geheim"));
     }
 }
 

@@ -42,6 +42,7 @@ struct shared_tensor::TensorAdapter<Foreign> {
 };
 
 TEST_CASE("A tensor tells its layout, and one that cannot be is rejected where the tensor is made", "[tensor_ref]") {
+    constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
     const auto make = [](const Counts& shape, const Counts& strides = {}) {
         return TensorRef(numbers().data(), DType::int32, shape, strides);
     };
@@ -54,11 +55,26 @@ TEST_CASE("A tensor tells its layout, and one that cannot be is rejected where t
     CHECK(across.bytes() == 48);
     CHECK(across.reach() == 80);
     CHECK_FALSE(across.is_contiguous());
-    CHECK(nothing.bytes() == 0);
+    CHECK(plain.bytes() == 96);
+    for (const TensorRef& empty : {nothing, TensorRef(nullptr, DType::float64, {0})}) {
+        CHECK(empty.elements() == 0);
+        CHECK(empty.reach() == 0);
+        CHECK(empty.is_contiguous());
+    }
+    CHECK(make({}).elements() == 1);
+    CHECK(make({1, 3}, {77, 1}).is_contiguous());  // the stride of a dimension of one element says nothing
     CHECK_FALSE(TensorRef().defined());
-    for (const auto& [shape, strides] : std::vector<std::pair<Counts, Counts>>{
-             {{-1}, {}}, {{2, 3}, {1}}, {{2}, {-1}}, {{std::numeric_limits<std::int64_t>::max()}, {}}})
+    for (const auto& [shape, strides] :
+         std::vector<std::pair<Counts, Counts>>{{{-1}, {}},
+                                                {{2, 3}, {1}},
+                                                {{2}, {-1}},
+                                                {{kMost}, {}},
+                                                {{kMost, 2, 0}, {}},  // the dimensions that are left out count too
+                                                {{1 << 20, 1 << 20, 1 << 20, 8}, {}},
+                                                {{2}, {kMost}},
+                                                {{3, 3}, {kMost / 2, kMost / 2}}})
         CHECK_THROWS_AS(make(shape, strides), std::invalid_argument);
+    CHECK_NOTHROW(make({kMost / 4 - 1}));
     CHECK_THROWS_AS(TensorRef(nullptr, DType::int32, {1}), std::invalid_argument);
 }
 

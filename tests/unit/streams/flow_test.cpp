@@ -112,6 +112,9 @@ TEST_CASE("an item beyond the window or after the end is rejected", "[streams]")
         CHECK(few.add(item(1)) == added);
     CHECK(small.add(item(1, 1'000'000)) == Added::kept);
     CHECK(small.add(item(2, 1)) == Added::rejected);
+    CHECK(small.next().item);  // what was read is beyond no window
+    for (const int cost : {99, 1})
+        CHECK(small.add(item(3, static_cast<std::uint64_t>(cost))) == Added::kept);
     ended.end();
     CHECK(ended.add(item(1)) == Added::rejected);
 }

@@ -5,6 +5,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <thread>
 
+#include "support/daemon.hpp"
 #include "unit/runtime/service/call_helpers.hpp"
 
 using namespace shared_tensor;
@@ -247,9 +248,10 @@ TEST_CASE("observers are told of start, progress and end, late ones of what ther
         return 1;
     });
     Calls calls(registry);
-    const auto call = calls.started("f", nullptr);
+    auto call = calls.started("f", nullptr);
     execution = call.waiter->execution();
     REQUIRE(runs.wait());
+    execution->observe({{}, {}, [reads = std::shared_ptr(execution->join())](const runtime::OutcomePointer&) {}});
     execution->observe({{}, {}, [](const runtime::OutcomePointer&) { throw std::bad_alloc(); }});
     execution->observe(observer(told));
     observed.set();
@@ -261,6 +263,9 @@ TEST_CASE("observers are told of start, progress and end, late ones of what ther
     told.clear();
     execution->observe(observer(told));
     CHECK(told == "1");
+    const std::weak_ptr<runtime::Execution> ended = std::exchange(execution, nullptr);
+    call.waiter.reset();
+    CHECK(eventually([&] { return ended.expired(); }));  // though an observer has a reader of it
 }
 
 TEST_CASE("a task's deadline ends the task, and the run only when nobody else waits", "[service]") {
@@ -284,6 +289,16 @@ TEST_CASE("a task's deadline ends the task, and the run only when nobody else wa
     CHECK(Calls::end_of(*equal->waiter) == 0);
 }
 
+TEST_CASE("tasks leave one worker for calls", "[service]") {
+    Functions functions;
+    Calls calls(functions.registry, workers(2));
+    for (int i = 0; i < 3; ++i)
+        calls.submit("hold", {i});
+    REQUIRE(functions.started.wait());
+    CHECK(calls.run("add", {1, 2}) == 3);
+    CHECK(functions.count == 1);
+}
+
 TEST_CASE("drain lets calls end, rejects new ones, and answers what is left with -32009", "[service]") {
     Functions functions;
     Calls calls(functions.registry, workers(1));
@@ -304,6 +319,9 @@ TEST_CASE("drain lets calls end, rejects new ones, and answers what is left with
         CHECK(calls.ended(id).state == tasks::TaskState::failed);
         CHECK(functions.cancelled.wait());
         CHECK(functions.count == 1);
+        while (calls.dispatcher.pool().stats().finished == 0)
+            std::this_thread::yield();
+        CHECK(Calls::end_of(*running.waiter) == kStopping);  // whatever its function says at its end
     }
     CHECK(calls.run("add", {1, 2}) == kStopping);
     CHECK(std::get<Error>(calls.submit("add", {1, 2})).code == kStopping);

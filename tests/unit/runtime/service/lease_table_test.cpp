@@ -146,7 +146,7 @@ TEST_CASE("leases are bounded in number, for a client and for all, and in bytes 
     leases.grant(kBob);
     CHECK(leases.rejects(kBob, 1, "3 leases"));
     leases.release(kAnn, {id});
-    CHECK(leases.rejects(kFar, 101, "100 bytes"));
+    CHECK(leases.rejects(kFar, 101, "at most 100 may be"));
     const std::string far = leases.grant(kFar, 60);
     CHECK(leases.table.stats().leases == 3);
     CHECK(leases.table.stats().granted == 4);
@@ -154,6 +154,7 @@ TEST_CASE("leases are bounded in number, for a client and for all, and in bytes 
     CHECK(leases.rejects(kFar, 41));
     CHECK(leases.release(kFar, {far}) == 1);
     leases.grant(kFar, 100);
+    CHECK(leases.rejects(kFar, 1, "tensors of 100 bytes are kept"));
 }
 
 TEST_CASE("the list says who holds what, and for how long", "[lease]") {
@@ -161,6 +162,7 @@ TEST_CASE("the list says who holds what, and for how long", "[lease]") {
     const std::string ann = leases.grant(kAnn, 10), far = leases.grant(kFar, 20);
     leases.clock.advance(5s);
     CHECK(leases.table.list().size() == 2);
+    REQUIRE(leases.table.list("uid:1").size() == 1);
     const auto info = leases.table.list("uid:1").at(0);
     CHECK(info.id == ann);
     CHECK(info.client == "s-ann");

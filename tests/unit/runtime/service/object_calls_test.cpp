@@ -5,6 +5,7 @@
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "unit/runtime/service/call_helpers.hpp"
@@ -18,6 +19,7 @@ struct Counter {
 }  // namespace object_calls_test
 
 SHARED_TENSOR_OBJECT("counter", object_calls_test::Counter);
+SHARED_TENSOR_OBJECT("pair of counters", std::pair<object_calls_test::Counter, object_calls_test::Counter>);
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -42,14 +44,6 @@ public:
 
 /// Functions of counters; "read" and "write" wait for a word.
 struct ObjectCalls {
-    ObjectCalls() {
-        registry.add(
-            "get_cached", [](const Shared<const Counter>& counter) { return counter->count; }, cached(1h));
-        registry.add(
-            "make_cached", [](int count) { return make_shared_object<Counter>(Counter{count}); }, cached(1h));
-        registry.add("read", [this](const Shared<const Counter>&) { return hold(); });
-        registry.add("write", [this](const Shared<Counter>&) { return hold(); });
-    }
     ~ObjectCalls() { go.set(); }
 
     std::variant<runtime::StartedCall, json_rpc::Error> begin(const std::string& method, const Json& params) {
@@ -65,10 +59,19 @@ struct ObjectCalls {
     Event started, go;
     std::atomic<int> running{0}, peak{0};
     Things things;
-    Registry registry;
-    Calls calls{registry, workers(4)};
+    Calls calls{functions(), workers(4)};
 
 private:
+    Registry functions() {
+        Registry registry;
+        registry.add(
+            "get_cached", [](const Shared<const Counter>& counter) { return counter->count; }, cached(1h));
+        registry.add(
+            "make_cached", [](int count) { return make_shared_object<Counter>(Counter{count}); }, cached(1h));
+        registry.add("read", [this](const Shared<const Counter>&) { return hold(); });
+        registry.add("write", [this](const Shared<Counter>&) { return hold(); });
+        return registry;
+    }
     int hold() {
         const int now = ++running;
         for (int most = peak; most < now && !peak.compare_exchange_weak(most, now);) {
@@ -118,4 +121,6 @@ TEST_CASE("a Shared of something that may be changed may be looked at, and is ne
     CHECK(seen->count == 4);
     CHECK(seen.cell() == counter.cell());
     CHECK_THROWS_AS(Shared<Counter>(std::shared_ptr<Counter>()), std::invalid_argument);
+    const auto pair = make_shared_object<std::pair<Counter, Counter>>();
+    CHECK(pair.cell()->type == "pair of counters");
 }

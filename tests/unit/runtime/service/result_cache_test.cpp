@@ -74,6 +74,35 @@ TEST_CASE("the result used longest ago goes first when the cache is full", "[ser
     CHECK(kept.has() == "acd");
 }
 
+TEST_CASE("keys that ended first go first when there are too many bytes, and none whose run goes on", "[service]") {
+    ManualClock clock;
+    runtime::IdempotencyTable keys({.window = 10s, .max_bytes = 1000}, clock);
+    const std::string arguments(200, 'x');
+    const auto known = [&](const char* key) { return keys.find(key, arguments).has_value(); };
+    for (const char* key : {"a", "b", "runs"})
+        CHECK_FALSE(keys.insert(key, arguments, std::string(key)));
+    const auto first = keys.insert("a", arguments, std::string("second"));
+    CHECK(std::get<std::string>(first->run) == "a");
+    CHECK(first->same_arguments);
+    keys.ended("b", 0);
+    keys.ended("a", 400);
+    CHECK((known("a") && known("b")));
+    keys.insert("more", "x", std::string("more"));
+    keys.insert("again", "x", std::string("again"));
+    CHECK((known("a") && !known("b") && known("runs")));
+    keys.forget("a");
+    clock.advance(5s);
+    CHECK_FALSE(keys.insert("a", arguments, std::string("a")));
+    keys.ended("a", 0);
+    clock.advance(5s);  // the time of the first one, which was forgotten
+    keys.expire();
+    CHECK(known("a"));
+    clock.advance(5s);
+    keys.expire();
+    CHECK((!known("a") && known("runs")));
+    CHECK(keys.size() == 3);
+}
+
 TEST_CASE("a function's bound makes room among its own results only, and clear forgets them or all", "[service]") {
     Cache kept;
     const std::uint64_t bound = 2 * cost(1000);

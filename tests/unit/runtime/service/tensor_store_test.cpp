@@ -93,6 +93,25 @@ TEST_CASE("a put or removal may ask for the version that there is", "[tensor_sto
     CHECK(ann.remove("a", 2) == "2");
 }
 
+TEST_CASE("of those who replace the same version at once one comes through", "[tensor_store]") {
+    Store ann;
+    ann.put("a");
+    std::atomic<int> through{0};
+    std::vector<std::jthread> threads;
+    for (int thread = 0; thread < 4; ++thread) {
+        threads.emplace_back([&] {
+            for (std::uint64_t version = 1; version <= 200; ++version) {
+                while (ann.version("a") < version)
+                    std::this_thread::yield();
+                if (!ann.put("a", 1, version).starts_with("conflict")) ++through;
+            }
+        });
+    }
+    threads.clear();
+    CHECK(through == 200);
+    CHECK(ann.version("a") == 201);
+}
+
 TEST_CASE("a reader keeps its version, and it goes with the last reader", "[tensor_store]") {
     Store ann;
     ann.put("a", 5);
@@ -119,7 +138,7 @@ TEST_CASE("names and their bytes are bounded, and replacing one is not hindered"
     CHECK(few.has_room("b", 1));
     CHECK(few.put("b") == "2");
     few.remove("a");
-    CHECK(few.put("c") == "1");
+    CHECK(few.put("c") == "2");  // above all versions of names that were removed
     CHECK(few.store.stats().names == 2);
 
     small.put("a", 60);
@@ -187,6 +206,7 @@ TEST_CASE("a wait ends with another version, a removal, its deadline, its client
         CHECK(after == seen);
     }
     CHECK(ann.store.closed());
+    CHECK(real_clock().now() < soon);  // the deadline of these waits
 }
 
 TEST_CASE("a version that is waited over is not kept by those who wait", "[tensor_store]") {
