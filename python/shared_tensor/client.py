@@ -298,3 +298,8 @@ class RemoteFunction:
 
     def __repr__(self) -> str:
         return f"<function {self.__name__} of {self._client.url}>"
+
+
+# At the end, because it needs Client: the client of shared-tensor 0.1 was imported from here.
+from ._first.client import SharedTensorClient as SharedTensorClient  # noqa: E402
+from ._first.client import execute_remote_function as execute_remote_function  # noqa: E402

@@ -7,10 +7,13 @@ import inspect
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from . import _core
+from ._first.log import debug
+from ._first.singleton import once_per_key
 from ._function import Definition
 from .client import Client, RemoteFunction
 
@@ -22,6 +25,15 @@ def default_port() -> int:
     """2537 plus RANK (else LOCAL_RANK)."""
     rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
     return 2537 + int(rank)
+
+
+_PROVIDERS: weakref.WeakSet[SharedTensorProvider] = weakref.WeakSet()
+
+
+def providers() -> list[SharedTensorProvider]:
+    """The providers with functions that this process may serve, ordered by port and name."""
+    own = [p for p in _PROVIDERS if p.execution_mode == "server" or (p.execution_mode == "auto" and p._url is None)]
+    return sorted(own, key=lambda provider: (provider.server_port, provider.name))
 
 
 def _write_whole(path: str, text: str) -> None:
@@ -47,6 +59,9 @@ class SharedTensorProvider:
     function with the same signature that calls the server at `url` (else at `server_port`). "auto" (the default):
     "server" if the environment's __SHARED_TENSOR_SERVER_MODE__ is "true", else "client" if serve() or start() was not
     called before the first call: so one module can be imported by both sides.
+
+    `verbose_debug`: the logger "shared_tensor" gets each call to the server with its arguments. `default_enabled`:
+    False: shared functions run in this process, unless the environment's __SHARED_TENSOR_ENABLED__ is "true".
     """
 
     def __init__(
@@ -59,6 +74,8 @@ class SharedTensorProvider:
         execution_mode: str = "auto",
         name: str = "",
         version: str = "",
+        verbose_debug: bool = False,
+        default_enabled: bool = True,
     ) -> None:
         if execution_mode not in ("auto", "server", "client"):
             raise ValueError(f"execution_mode={execution_mode!r}: use 'auto', 'server' or 'client'")
@@ -66,6 +83,9 @@ class SharedTensorProvider:
         self.execution_mode = execution_mode
         self.name = name
         self.version = version
+        self.verbose_debug = verbose_debug
+        enabled = os.environ.get("__SHARED_TENSOR_ENABLED__")
+        self._enabled = default_enabled if enabled is None else enabled.lower() in ("true", "1")
         self._url = url
         self._token = token
         self._timeout = timeout
@@ -73,6 +93,11 @@ class SharedTensorProvider:
         self._server: _core.Server | None = None
         self._client: Client | None = None
         self._lock = threading.Lock()
+
+    @property
+    def _local(self) -> bool:
+        """Whether calls of shared functions run in this process."""
+        return self._serves or not self._enabled
 
     @property
     def _serves(self) -> bool:
@@ -91,6 +116,8 @@ class SharedTensorProvider:
         idempotent: bool = False,
         version: str = "",
         framework: Any = None,
+        singleton: bool | None = None,
+        singleton_key_formatter: str | None = None,
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Shares a function. Its name, signature, type hints and docstring tell callers how to call it, and arguments
         are checked against them before the call.
@@ -99,10 +126,14 @@ class SharedTensorProvider:
         number of seconds. concurrency: how many calls may run at once; 0: as many as there are workers. task: only as a
         task (submit), for work of minutes. timeout: deadline in seconds of a call without its own. idempotent: running
         it twice does no harm; callers are told. version: part of the cache key. framework: of the tensors in arguments
-        whose type hint names none: "torch", "numpy", "jax" or "none".
+        whose type hint names none: "torch", "numpy", "jax" or "none". singleton: the function runs once for each set of
+        arguments, and the result is kept: all callers use the same model. singleton_key_formatter: says which calls get
+        the same result: "{size}" makes one result for each value of the argument `size`.
         """
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
+            if singleton or (singleton is None and singleton_key_formatter is not None):
+                function = once_per_key(function, name or function.__name__, singleton_key_formatter)
             definition = Definition(
                 function,
                 name=name,
@@ -119,6 +150,7 @@ class SharedTensorProvider:
             if self._server is not None:
                 raise RuntimeError("share functions before the provider serves")
             self._registered_functions[definition.name] = definition
+            _PROVIDERS.add(self)
             return self._stub(function, definition)
 
         if callable(name):
@@ -130,8 +162,10 @@ class SharedTensorProvider:
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            if self._serves:
+            if self._local:
                 return function(*args, **kwargs)
+            if self.verbose_debug:
+                debug("call %s at %s: args=%r, kwargs=%r", definition.name, self.client.url, args, kwargs)
             remote = RemoteFunction(self.client, definition.name, signature)
             result: R = remote(*args, **kwargs)
             return result
@@ -152,6 +186,13 @@ class SharedTensorProvider:
                     url = f"http://127.0.0.1:{self.server_port}"
                 self._client = Client(url, self._token, timeout=self._timeout)
             return self._client
+
+    def close(self) -> None:
+        """Closes the connections to the server. A later call makes new ones."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
 
     # ---- serving
 

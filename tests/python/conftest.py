@@ -15,13 +15,14 @@ import pytest
 import shared_tensor
 
 HERE = pathlib.Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples/python"
 
 
 class Process:
     """A server in a process of its own, which has told its URL."""
 
     def __init__(self, command: list[str], ready: Callable[[], str]) -> None:
-        self.process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.fspath(HERE)})
+        self.process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": f"{HERE}:{EXAMPLES}"})
         deadline = time.monotonic() + 30
         while not (url := ready()):
             assert self.process.poll() is None, f"{command} ended with {self.process.returncode}"
@@ -38,13 +39,18 @@ class Process:
         return self.process.wait(timeout=30)
 
 
+def urls_in(files: list[pathlib.Path]) -> str:
+    """The URLs in these files, with blanks between; an empty text while a file is missing."""
+    return " ".join(file.read_text() for file in files) if all(file.exists() for file in files) else ""
+
+
 @pytest.fixture(scope="session")
 def start_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Process]]:
-    """Starts `python -m shared_tensor.server` with a module of this folder."""
+    """Starts `python -m shared_tensor.server` with a module of this folder, or of the examples."""
     started = []
 
-    def start(target: str, *options: str) -> Process:
-        ready = tmp_path_factory.mktemp("provider") / "url"
+    def start(target: str, *options: str, ready: tuple[str, ...] = ("url",)) -> Process:
+        folder = tmp_path_factory.mktemp("provider")
         command = [
             sys.executable,
             "-m",
@@ -53,10 +59,10 @@ def start_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
             "--port",
             "0",
             "--ready-file",
-            str(ready),
+            str(folder / "url"),
             *options,
         ]
-        started.append(Process(command, lambda: ready.read_text() if ready.exists() else ""))
+        started.append(Process(command, lambda: urls_in([folder / name for name in ready])))
         return started[-1]
 
     yield start
