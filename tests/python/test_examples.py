@@ -98,6 +98,21 @@ def test_remote_execution(start_provider: Callable[..., Any]) -> None:
     assert lines[2].endswith("'shape': [100, 100], 'trace': 400.0}")
 
 
+def test_voice_activity(start_provider: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("torch")
+    printed = subprocess.check_output([REPOSITORY / "scripts/fetch_deps", "--print-dir"], text=True)
+    dependencies = pathlib.Path(printed.strip())
+    model = dependencies / "silero_vad/silero_vad.jit"
+    recordings = [dependencies / "recordings" / name for name in ("Front_Center.wav", "Noise.wav")]
+    if not all(file.exists() for file in (model, *recordings)):
+        pytest.skip("scripts/fetch_deps has not fetched the model and the recordings")
+    monkeypatch.setenv("VOICE_ACTIVITY_MODEL", str(model))
+    assert run_example(start_provider, "voice_activity:provider", *map(str, recordings)) == [
+        "Front_Center.wav: 44 windows, 2 stretches of speech",
+        "Noise.wav: 43 windows, 0 stretches of speech",
+    ]
+
+
 def test_each_example_is_run() -> None:
     source = pathlib.Path(__file__).read_text()
     assert [file.stem for file in EXAMPLES.glob("*.py") if f'"{file.stem}:' not in source] == []
