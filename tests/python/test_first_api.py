@@ -287,6 +287,15 @@ def test_a_task_is_submitted_watched_and_its_result_fetched(tasks: AsyncSharedTe
         tasks.list_tasks("asleep")
 
 
+def test_a_list_of_tasks_that_needs_several_requests_is_complete(
+    tasks: AsyncSharedTensorClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted = [tasks.submit_task("add_numbers", [n]) for n in range(5)]
+    assert [tasks.get_task_result(task) for task in submitted] == [1, 2, 3, 4, 5]
+    monkeypatch.setattr("shared_tensor._first.tasks.PAGE", 2)
+    assert list(tasks.list_tasks("completed"))[:5] == submitted[::-1], "the newest first"
+
+
 def test_a_callback_gets_each_report_until_the_end(tasks: AsyncSharedTensorClient) -> None:
     seen: list[TaskInfo] = []
 

@@ -15,7 +15,7 @@ class SharedTensorServer:
     `enable_cache`: whether results of functions with `cached` are kept. `debug`: the logger "shared_tensor" gets a line
     about each start and end. `host`: an address beyond loopback needs `token_file` (lines NAME:SECRET, mode 0600), or
     `insecure` in a network that is trusted. `provider`: None: all providers that the process has made so far, but those
-    with execution_mode="client".
+    with execution_mode="client" or a `url`.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class SharedTensorServer:
         """Starts to serve. `blocking`: returns when another thread has called stop(), or raises KeyboardInterrupt."""
         if self.running:
             raise RuntimeError("the server runs already")
-        self._served = self._start(_together(providers()) if self._provider is None else self._provider)
         self._ended.clear()
+        self._served = self._start(_together(providers()) if self._provider is None else self._provider)
         if self.debug:
             log.debug("%d functions at %s", len(self._served._registered_functions), self.url)
         if blocking:

@@ -13,6 +13,7 @@ from .client import function_name
 from .log import debug, warning
 
 Callback = Callable[[TaskInfo], None]
+PAGE = 1000  # tasks in one answer of task.list
 
 
 class TaskCalls:
@@ -90,7 +91,7 @@ class TaskCalls:
         wanted = {} if status is None else {"state": TaskStatus(status).value}
         found: dict[str, TaskInfo] = {}
         while True:
-            page = self.client.call("task.list", limit=1000, **wanted)
+            page = self.client.call("task.list", limit=PAGE, **wanted)
             found.update((task["id"], info_of(task)) for task in page["tasks"])
             if "next_cursor" not in page:
                 return found
