@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import json
@@ -16,6 +17,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -396,11 +398,21 @@ def test_a_singleton_is_made_once_for_each_set_of_arguments(first: SharedTensorC
     assert first.call_function("times_made", [10]) == 1
 
 
-def test_callers_at_the_same_time_get_one_singleton(first: SharedTensorClient) -> None:
-    with first.client.batch() as batch:
-        models = [batch.call("one_for_each_size", 99) for _ in range(8)]
-    assert all(first.call_function("same", [models[0].result(), model.result()]) for model in models)
-    assert first.call_function("times_made", [99]) == 1
+def test_callers_at_the_same_time_get_one_singleton() -> None:
+    provider = SharedTensorProvider(execution_mode="server")
+    both_run = threading.Barrier(2)
+    made: list[object] = []
+
+    @provider.share(singleton=True)
+    def make() -> object:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both_run.wait(timeout=0.3)  # a second caller that also runs the function would come here
+        made.append(object())
+        return made[-1]
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.submit(make), pool.submit(make)
+    assert first.result() is second.result() and len(made) == 1
 
 
 def test_a_formatter_says_which_calls_get_the_same_result(first: SharedTensorClient) -> None:
