@@ -4,10 +4,12 @@ client = shared_tensor.Client()
 y = client.scale(x, factor=2)          # x: a tensor of torch, NumPy, JAX or any other framework with DLPack
 """
 
+import typing
+
 from . import errors
 from ._core import Context, NamedReference, Object, Tensor, ref
 from ._core import version as __version__
-from .client import Client
+from .client import Client, SharedTensorClient
 from .errors import RpcError, SharedTensorError
 from .handles import Batch, Stream, Task
 from .named_tensors import NamedTensor, NamedTensors, publish
@@ -15,7 +17,15 @@ from .provider import SharedTensorProvider
 from .records import Receipt, Retry, TaskStatus
 from .weights import attach
 
+if typing.TYPE_CHECKING:
+    from .async_client import AsyncSharedTensorClient
+    from .async_provider import AsyncSharedTensorProvider
+    from .async_task import TaskInfo
+    from .server import SharedTensorServer
+
 __all__ = [
+    "AsyncSharedTensorClient",
+    "AsyncSharedTensorProvider",
     "Batch",
     "Client",
     "Context",
@@ -26,10 +36,13 @@ __all__ = [
     "Receipt",
     "Retry",
     "RpcError",
+    "SharedTensorClient",
     "SharedTensorError",
     "SharedTensorProvider",
+    "SharedTensorServer",
     "Stream",
     "Task",
+    "TaskInfo",
     "TaskStatus",
     "Tensor",
     "__version__",
@@ -38,3 +51,19 @@ __all__ = [
     "publish",
     "ref",
 ]
+
+# Names of shared-tensor 0.1, imported when they are used, so that other programs do not pay for them.
+_LATER = {
+    "AsyncSharedTensorClient": "async_client",
+    "AsyncSharedTensorProvider": "async_provider",
+    "SharedTensorServer": "server",
+    "TaskInfo": "async_task",
+}
+
+
+def __getattr__(name: str) -> typing.Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'shared_tensor' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"shared_tensor.{_LATER[name]}"), name)

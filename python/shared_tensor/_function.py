@@ -174,6 +174,14 @@ class Definition:
             schema, default = {**schema, "x-default": repr(default)}, None
         self.parameters.append(Parameter(parameter.name, required, "value", schema, default, kind))
 
+    def __repr__(self) -> str:
+        return f"<{self.name}{self._signature} at {self.where}>"
+
+    def __getitem__(self, key: str) -> Any:
+        """provider._registered_functions had dicts in shared-tensor 0.1."""
+        path = f"{self.function.__module__}:{self.function.__qualname__}"
+        return {"name": self.name, "function_path": path, "where": self.where}[key]
+
     def bind(self, given: dict[str, Any]) -> dict[str, Any]:
         """Checks the arguments before the call. Raises BadArgument."""
         arguments = {}

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from . import _convert, _core
+from ._first.async_client import AsyncSharedTensorClient, execute_remote_function_async
 from .client import Client, Framework
 from .handles import Task
 from .records import Retry, TaskStatus
@@ -142,4 +143,4 @@ class AsyncTask:
             yield status  # type: ignore[misc]
 
 
-__all__ = ["AsyncClient", "AsyncTask"]
+__all__ = ["AsyncClient", "AsyncSharedTensorClient", "AsyncTask", "execute_remote_function_async"]

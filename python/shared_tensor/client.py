@@ -291,3 +291,8 @@ class Client:
 
     def __reduce__(self) -> Any:
         raise TypeError("a Client cannot be pickled: make a new one with the same url in the other process")
+
+
+# At the end, because it needs Client: the client of shared-tensor 0.1 was imported from here.
+from ._first.client import SharedTensorClient as SharedTensorClient  # noqa: E402
+from ._first.client import execute_remote_function as execute_remote_function  # noqa: E402

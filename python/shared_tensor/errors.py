@@ -2,6 +2,7 @@
 
 All are children of `SharedTensorError`. `RpcError` and its children come from a call: `code` is the JSON-RPC code (0 if
 there was no answer), `message` the server's text, `data` the data member of the error, decoded from JSON.
+`SharedTensorServerError` is the parent of what a server answers, `SharedTensorClientError` of calls without an answer.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ class SharedTensorError(Exception):
     """The base of all exceptions of this package."""
 
 
-class RpcError(SharedTensorError):
+class SharedTensorProviderError(SharedTensorError):
+    """A call of a shared function failed. Each RpcError is one: programs for shared-tensor 0.1 catch it."""
+
+
+class RpcError(SharedTensorProviderError):
     """A failed call: the server's error, or the reason why there is no answer."""
 
     code: int
@@ -31,15 +36,23 @@ class RpcError(SharedTensorError):
         return _again, (type(self), self.args[0], dict(self.__dict__))
 
 
-class MethodNotFound(RpcError):
+class SharedTensorServerError(RpcError):
+    """The server answered with an error."""
+
+
+class SharedTensorClientError(RpcError):
+    """The client got no answer that it could use."""
+
+
+class MethodNotFound(SharedTensorServerError):
     """The server has no function of this name (-32601)."""
 
 
-class InvalidParams(RpcError):
+class InvalidParams(SharedTensorServerError):
     """The arguments do not fit the function (-32602). `data`: parameter, expected, got."""
 
 
-class FunctionFailed(RpcError):
+class FunctionFailed(SharedTensorServerError):
     """The function raised an exception (-32000). `data`: its type and message. The traceback of a Python function is a
     note of the exception, so it is printed with it."""
 
@@ -49,21 +62,21 @@ class FunctionFailed(RpcError):
         return str(self.data.get("type", "")) if isinstance(self.data, dict) else ""
 
 
-class ServerBusy(RpcError):
+class ServerBusy(SharedTensorServerError):
     """The server has too much work (-32001). `data`: retry_after_ms."""
 
 
-class DeadlineExceeded(RpcError, TimeoutError):
-    """The call's deadline is over (-32002)."""
+class DeadlineExceeded(SharedTensorServerError, SharedTensorClientError, TimeoutError):
+    """The call's deadline is over (-32002): the server says so, or the client has waited so long."""
 
 
-class Cancelled(RpcError):
+class Cancelled(SharedTensorServerError):
     """The call was cancelled (-32004)."""
 
     may_have_run: bool = True
 
 
-class UnknownOrExpired(RpcError, LookupError):
+class UnknownOrExpired(SharedTensorServerError, LookupError):
     """The server does not know the task, lease, session or name, or has dropped it (-32005)."""
 
 
@@ -71,27 +84,27 @@ class TensorExpired(UnknownOrExpired):
     """The result's memory is gone: its lease ended, or the server ended. Repeat the call."""
 
 
-class TransportNotPossible(RpcError):
+class TransportNotPossible(SharedTensorServerError):
     """No wanted transport of tensors is possible (-32006). `data`: a reason for each."""
 
 
-class NotAuthorised(RpcError, PermissionError):
+class NotAuthorised(SharedTensorServerError, PermissionError):
     """The caller may not call this method (-32007)."""
 
 
-class ServerOutOfMemory(RpcError, MemoryError):
+class ServerOutOfMemory(SharedTensorServerError, MemoryError):
     """The server has no memory for the call (-32008)."""
 
 
-class ShuttingDown(RpcError):
+class ShuttingDown(SharedTensorServerError):
     """The server is ending (-32009)."""
 
 
-class InputFailed(RpcError):
+class InputFailed(SharedTensorServerError):
     """An item of a batch failed, and this item needs its result (-32010). `data`: item."""
 
 
-class TransportFailure(RpcError, ConnectionError):
+class TransportFailure(SharedTensorClientError, ConnectionError):
     """No answer came: the connection was refused or broke."""
 
     may_have_run: bool = True
@@ -102,7 +115,7 @@ class ProtocolFailure(TransportFailure):
     """The peer's answer does not follow the protocol."""
 
 
-class ResultMismatch(RpcError):
+class ResultMismatch(SharedTensorClientError):
     """The call succeeded, but its result does not fit the type asked for."""
 
 
@@ -130,7 +143,8 @@ def _again(kind: type[RpcError], text: str, state: dict[str, Any]) -> RpcError:
 
 def _make(kind: str, code: int, message: str, data: str, text: str, may_have_run: bool | None) -> RpcError:
     """Makes the exception for an error of the C++ library."""
-    chosen: type[RpcError] = globals()[kind] if kind else _BY_CODE.get(code, RpcError)
+    other = SharedTensorServerError if code else SharedTensorClientError
+    chosen: type[RpcError] = globals()[kind] if kind else _BY_CODE.get(code, other)
     error = chosen(text, code=code, message=message, data=json.loads(data) if data else None)
     if isinstance(error, (Cancelled, TransportFailure)) and may_have_run is not None:
         error.may_have_run = may_have_run

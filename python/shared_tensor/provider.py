@@ -6,10 +6,13 @@ import functools
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from . import _core
+from ._first.log import debug
+from ._first.singleton import once_per_key
 from ._function import Definition
 from .client import Client
 from .remote import function_of
@@ -25,6 +28,15 @@ def default_port() -> int:
     """2537 plus RANK (else LOCAL_RANK)."""
     rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
     return 2537 + int(rank)
+
+
+_PROVIDERS: weakref.WeakSet[SharedTensorProvider] = weakref.WeakSet()
+
+
+def providers() -> list[SharedTensorProvider]:
+    """The providers with functions that this process may serve, ordered by port and name."""
+    own = [p for p in _PROVIDERS if p.execution_mode == "server" or (p.execution_mode == "auto" and p._url is None)]
+    return sorted(own, key=lambda provider: (provider.server_port, provider.name))
 
 
 def _write_whole(path: str, text: str) -> None:
@@ -50,6 +62,9 @@ class SharedTensorProvider:
     function with the same signature that calls the server at `url` (else at `server_port`). "auto" (the default):
     "server" if the environment's __SHARED_TENSOR_SERVER_MODE__ is "true", else "client" if serve() or start() was not
     called before the first call: so one module can be imported by both sides.
+
+    `verbose_debug`: the logger "shared_tensor" gets each call to the server with its arguments. `default_enabled`:
+    False: shared functions run in this process, unless the environment's __SHARED_TENSOR_ENABLED__ is "true".
     """
 
     def __init__(
@@ -62,6 +77,8 @@ class SharedTensorProvider:
         execution_mode: str = "auto",
         name: str = "",
         version: str = "",
+        verbose_debug: bool = False,
+        default_enabled: bool = True,
     ) -> None:
         if execution_mode not in ("auto", "server", "client"):
             raise ValueError(f"execution_mode={execution_mode!r}: use 'auto', 'server' or 'client'")
@@ -69,6 +86,9 @@ class SharedTensorProvider:
         self.execution_mode = execution_mode
         self.name = name
         self.version = version
+        self.verbose_debug = verbose_debug
+        enabled = os.environ.get("__SHARED_TENSOR_ENABLED__")
+        self._enabled = default_enabled if enabled is None else enabled.lower() in ("true", "1")
         self._url = url
         self._token = token
         self._timeout = timeout
@@ -77,6 +97,11 @@ class SharedTensorProvider:
         self._client: Client | None = None
         self._async_client: AsyncClient | None = None
         self._lock = threading.Lock()
+
+    @property
+    def _local(self) -> bool:
+        """Whether calls of shared functions run in this process."""
+        return self._serves or not self._enabled
 
     @property
     def _serves(self) -> bool:
@@ -95,6 +120,8 @@ class SharedTensorProvider:
         idempotent: bool = False,
         version: str = "",
         framework: Any = None,
+        singleton: bool | None = None,
+        singleton_key_formatter: str | None = None,
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Shares a function. Its name, signature, type hints and docstring tell callers how to call it, and arguments
         are checked against them before the call.
@@ -103,10 +130,14 @@ class SharedTensorProvider:
         number of seconds. concurrency: how many calls may run at once; 0: as many as there are workers. task: only as a
         task (submit), for work of minutes. timeout: deadline in seconds of a call without its own. idempotent: running
         it twice does no harm; callers are told. version: part of the cache key. framework: of the tensors in arguments
-        whose type hint names none: "torch", "numpy", "jax" or "none".
+        whose type hint names none: "torch", "numpy", "jax" or "none". singleton: the function runs once for each set of
+        arguments, and the result is kept: all callers use the same model. singleton_key_formatter: says which calls get
+        the same result: "{size}" makes one result for each value of the argument `size`.
         """
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
+            if singleton or (singleton is None and singleton_key_formatter is not None):
+                function = once_per_key(function, name or function.__name__, singleton_key_formatter)
             definition = Definition(
                 function,
                 name=name,
@@ -123,6 +154,7 @@ class SharedTensorProvider:
             if self._server is not None:
                 raise RuntimeError("share functions before the provider serves")
             self._registered_functions[definition.name] = definition
+            _PROVIDERS.add(self)
             return self._stub(function, definition)
 
         if callable(name):
@@ -134,7 +166,11 @@ class SharedTensorProvider:
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            result: R = (function if self._serves else remote)(*args, **kwargs)
+            if self._local:
+                return function(*args, **kwargs)
+            if self.verbose_debug:
+                debug("call %s at %s: args=%r, kwargs=%r", definition.name, self.client.url, args, kwargs)
+            result: R = remote(*args, **kwargs)
             return result
 
         return call
@@ -165,6 +201,15 @@ class SharedTensorProvider:
             if self._async_client is None:
                 self._async_client = AsyncClient(self._target(), self._token, timeout=self._timeout)
             return self._async_client
+
+    def close(self) -> None:
+        """Closes the connections to the server. A later call makes new ones."""
+        with self._lock:
+            client, self._client = self._client, None
+            later, self._async_client = self._async_client, None
+        for one in (client, later and later._blocking):
+            if one is not None:
+                one.close()
 
     # ---- serving
 

@@ -7,6 +7,8 @@ import importlib
 import os
 import sys
 
+from ._first.ranks import Ranks
+from ._first.server import SharedTensorServer
 from .provider import SharedTensorProvider
 
 
@@ -26,7 +28,11 @@ def load(target: str) -> SharedTensorProvider:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m shared_tensor.server", description=__doc__)
-    parser.add_argument("provider", help="package.module:name of the SharedTensorProvider")
+    parser.add_argument(
+        "provider",
+        nargs="?",
+        help="package.module:name of the SharedTensorProvider; nothing that a caller names is imported",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="beyond loopback only with --token-file or --insecure")
     parser.add_argument("--port", type=int, help="0: any free port; default: 2537 plus RANK")
     parser.add_argument("--unix-socket", default="", help="path of a Unix socket to listen on as well")
@@ -35,6 +41,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--ready-file", default="", help="file that gets the URL once the server is ready")
     parser.add_argument("--workers", type=int, default=0, help="threads that run functions; 0: at least 4")
     options = parser.parse_args(arguments)
+    if options.provider is None:
+        parser.error("say whose functions to serve: python -m shared_tensor.server package.module:provider ...")
+    count = int(os.environ.get("GPUS_PER_NODE", "1"))
+    if count > 1 and "RANK" not in os.environ:
+        return Ranks(count, sys.argv[1:] if arguments is None else arguments, options).run()
     os.environ["__SHARED_TENSOR_SERVER_MODE__"] = "true"
     provider = load(options.provider)
     ended = provider.serve(
@@ -48,6 +59,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     return 0 if ended else 1
 
+
+__all__ = ["SharedTensorServer", "load", "main"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -14,13 +14,15 @@ import pytest
 import shared_tensor
 
 HERE = pathlib.Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples/python"
 
 
 class Process:
     """A server in a process of its own, which has told its URL."""
 
-    def __init__(self, command: list[str], ready: Callable[[], str], folder: pathlib.Path) -> None:
-        self.process = subprocess.Popen(command, cwd=folder)
+    def __init__(self, command: list[str], ready: Callable[[], str], folder: pathlib.Path | None = None) -> None:
+        environment = {**os.environ, "PYTHONPATH": f"{HERE}:{EXAMPLES}"}
+        self.process = subprocess.Popen(command, env=environment, cwd=folder)
         deadline = time.monotonic() + 30
         while not (url := ready()):
             assert self.process.poll() is None, f"{command} ended with {self.process.returncode}"
@@ -37,13 +39,20 @@ class Process:
         return self.process.wait(timeout=30)
 
 
+def urls_in(files: list[pathlib.Path]) -> str:
+    """The URLs in these files, with blanks between; an empty text while a file is missing."""
+    return " ".join(file.read_text() for file in files) if all(file.exists() for file in files) else ""
+
+
 @pytest.fixture(scope="session")
 def start_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Process]]:
-    """Starts `python -m shared_tensor.server` in a folder (this one) with a module of it."""
+    """Starts `python -m shared_tensor.server` with a module of this folder, of the examples, or of `inside`."""
     started = []
 
-    def start(target: str, *options: str, folder: pathlib.Path = HERE) -> Process:
-        ready = tmp_path_factory.mktemp("provider") / "url"
+    def start(
+        target: str, *options: str, ready: tuple[str, ...] = ("url",), inside: pathlib.Path | None = None
+    ) -> Process:
+        folder = tmp_path_factory.mktemp("provider")
         command = [
             sys.executable,
             "-m",
@@ -52,10 +61,10 @@ def start_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
             "--port",
             "0",
             "--ready-file",
-            str(ready),
+            str(folder / "url"),
             *options,
         ]
-        started.append(Process(command, lambda: ready.read_text() if ready.exists() else "", folder))
+        started.append(Process(command, lambda: urls_in([folder / name for name in ready]), inside))
         return started[-1]
 
     yield start

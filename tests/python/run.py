@@ -22,6 +22,7 @@ from environments import Environment, install  # noqa: E402
 TORCH = json.loads((REPOSITORY / "cmake/dependencies.json").read_text())["torch"]["version"]
 TEST = ["pytest", "ml_dtypes"]
 CHECK = ["ruff", "mypy"]
+CHECKED = ["python", "tests/python", "examples/python"]
 FRAMEWORKS = {
     "python-numpy": ["numpy", *TEST, *CHECK],
     "python-torch": [f"torch=={TORCH}", "jax", "numpy", *TEST],
@@ -66,8 +67,8 @@ def test(environment: Environment, wheel: pathlib.Path, check: bool, arguments: 
         python = environment.layer(pathlib.Path(folder) / "environment")
         install(python, "--no-deps", wheel)
         if check:
-            run(python, "-m", "ruff", "check", "python", "tests/python", cwd=REPOSITORY)
-            run(python, "-m", "ruff", "format", "--check", "python", "tests/python", cwd=REPOSITORY)
+            run(python, "-m", "ruff", "check", *CHECKED, cwd=REPOSITORY)
+            run(python, "-m", "ruff", "format", "--check", *CHECKED, cwd=REPOSITORY)
             run(python, "-m", "mypy", "--python-executable", python, cwd=REPOSITORY)
         print("[python] pytest in", environment.folder.name, flush=True)
         tests = [python, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/python", *arguments]

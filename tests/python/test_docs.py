@@ -48,7 +48,7 @@ def test_the_readmes_functions_serve_the_readmes_client(start_provider: Any) -> 
     for name, text in files:
         assert text == (REPOSITORY / name).read_text()
     pytest.importorskip("torch", reason="torch is not installed in this environment")
-    server = start_provider("functions:provider", folder=REPOSITORY / "examples/readme")
+    server = start_provider("functions:provider", inside=REPOSITORY / "examples/readme")
     client = [sys.executable, REPOSITORY / "examples/readme/client.py"]
     shown = subprocess.run(client, env={**os.environ, "SHARED_TENSOR_URL": server.url}, capture_output=True, text=True)
     assert shown.stdout == "tensor([[1., 1., 1.],\n        [1., 1., 1.]])\n", shown.stderr

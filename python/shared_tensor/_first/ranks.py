@@ -1,0 +1,56 @@
+"""One server for each GPU: GPUS_PER_NODE=4 python -m shared_tensor.server package.module:provider"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+
+from ..provider import default_port
+
+
+class Ranks:
+    """Processes with RANK and LOCAL_RANK from 0 on. Each runs the same command. Their ports follow each other, and the
+    name of each ready file ends with the rank. If one process ends, all do."""
+
+    def __init__(self, count: int, arguments: Sequence[str], options: argparse.Namespace) -> None:
+        self._arguments = list(arguments)
+        self._port = default_port() if options.port is None else options.port
+        self._ready_file = options.ready_file
+        self._count = count
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._one_ended = threading.Event()
+
+    def run(self) -> int:
+        """Returns when all have ended: 0 if SIGTERM or SIGINT came and all ended well."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._one_ended.set())
+        try:
+            for rank in range(self._count):
+                self._start(rank)
+            self._one_ended.wait()
+        finally:
+            for process in self._processes:
+                process.terminate()
+            codes = [process.wait() for process in self._processes]
+        return max(map(abs, codes))
+
+    def _start(self, rank: int) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "shared_tensor.server", *self._arguments, *self._own_options(rank)],
+            env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        self._processes.append(process)
+        threading.Thread(target=self._watch, args=(process,), daemon=True).start()
+
+    def _own_options(self, rank: int) -> list[str]:
+        port = ["--port", str(self._port + rank if self._port else 0)]
+        return [*port, "--ready-file", f"{self._ready_file}.{rank}"] if self._ready_file else port
+
+    def _watch(self, process: subprocess.Popen[bytes]) -> None:
+        process.wait()
+        self._one_ended.set()
