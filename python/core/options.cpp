@@ -12,6 +12,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+double to_seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
 /// Reads keywords by name; None leaves the default.
 class Keywords {
 public:
@@ -113,6 +115,21 @@ nb::dict status_of(const TaskStatus& status) {
     fields["created_at"] = status.created_at;
     fields["updated_at"] = status.updated_at;
     fields["error"] = status.error;
+    return fields;
+}
+
+nb::dict receipt_of(const Receipt& receipt) {
+    nb::list transports;
+    for (const Receipt::Transport& transport : receipt.transports)
+        transports.append(nb::make_tuple(transport.name, transport.tensors, transport.copied));
+    nb::dict fields;
+    fields["request_id"] = receipt.request_id;
+    fields["tries"] = receipt.tries;
+    fields["transports"] = transports;
+    fields["bytes_copied"] = receipt.bytes_copied;
+    fields["queue"] = receipt.queue ? nb::cast(to_seconds(*receipt.queue)) : nb::none();
+    fields["run"] = receipt.run ? nb::cast(to_seconds(*receipt.run)) : nb::none();
+    fields["total"] = to_seconds(receipt.total);
     return fields;
 }
 

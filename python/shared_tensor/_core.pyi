@@ -122,7 +122,7 @@ class AsyncClient:
         method: str,
         positional: Args,
         named: Kwargs,
-        done: Callable[[Any, BaseException | None], None],
+        done: Callable[[Any, BaseException | None, Kwargs], None],
         **options: Any,
     ) -> Stop: ...
     def close(self) -> None: ...
