@@ -81,6 +81,7 @@ ClientOptions client_options(const nb::kwargs& options) {
     given.read("local_socket", made.local_socket);
     given.read("devices", made.devices);
     given.read("compression", made.compression.codings);
+    given.read("compression_level", made.compression.level);
     given.read("authorities", made.tls.authorities);
     given.read("certificate", made.tls.certificate);
     given.read("key", made.tls.key);
@@ -88,6 +89,9 @@ ClientOptions client_options(const nb::kwargs& options) {
     given.read("tries", backoff.tries);
     given.read_time("first_delay", backoff.initial);
     given.read_time("longest_delay", backoff.longest);
+    bool random_delays = true;
+    given.read("random_delays", random_delays);
+    if (!random_delays) backoff.random = [] { return 1.0; };
     made.retry = exponential_backoff(std::move(backoff));
     return made;
 }
