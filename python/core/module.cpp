@@ -3,6 +3,7 @@
 #include <shared_tensor/version.hpp>
 
 #include "client.hpp"
+#include "node.hpp"
 #include "options.hpp"
 #include "provider.hpp"
 #include "value.hpp"
@@ -16,4 +17,5 @@ NB_MODULE(_core, module) {
     shared_tensor::python::define_clients(module);
     shared_tensor::python::define_async_client(module);
     shared_tensor::python::define_provider(module);
+    shared_tensor::python::define_node(module);
 }
