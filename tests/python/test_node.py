@@ -449,3 +449,26 @@ def test_a_tensor_outlives_its_message_and_its_node() -> None:
     tensor = asyncio.run(work())
     gc.collect()
     assert numpy.array_equal(tensor, numpy.arange(1 << 20))
+
+
+def test_a_node_outlives_an_event_loop_in_which_a_receive_waited() -> None:
+    node = Node(framework="numpy")
+
+    async def first() -> None:
+        await node.start()
+        assert await node.receive(0.001) is None
+
+    async def second() -> None:
+        names = set()
+        async with Node() as sender:
+            for name in ("x", "y"):  # the thread of the first loop may take one of them
+                await sender.push(node.url, name, numpy.ones(2))
+        while len(names) < 2:
+            await asyncio.sleep(0.001)
+            if (message := await node.receive(0)) is not None:
+                names.add(message.name)
+        assert names == {"x", "y"}
+        await node.shutdown()
+
+    asyncio.run(first())
+    asyncio.run(asyncio.wait_for(second(), 60))

@@ -83,6 +83,7 @@ class Node:
     cross through shared memory. certificate, key: for https. authorities: file with the authorities that may sign the
     certificates of other nodes. inbox_messages, inbox_bytes: limits of the inbox; a push to a full inbox is repeated
     for `push_timeout` seconds. framework: of the tensors that pull() and receive() return: see Client.options().
+    concurrency: publications, pulls and pushes at once; more wait for their turn.
 
     A cancelled publish(), pull() or push() goes on in its thread, and its result is dropped.
     """

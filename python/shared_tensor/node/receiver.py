@@ -60,7 +60,8 @@ class Receiver:
         they stay in order."""
         if self._kept:
             return self._kept.popleft()
-        return None if self._asked_by is not None else self._core.receive(0.0)
+        thread_waits = self._asked_by is not None and not self._asked_by.is_closed()
+        return None if thread_waits else self._core.receive(0.0)
 
     def _ask(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._asked_by is loop:
