@@ -256,6 +256,7 @@ class CountingProxy:
     def __init__(self, port: int) -> None:
         self.bytes = 0
         self._to = port
+        self._clients: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._hosts = self.address.encode(), f"127.0.0.1:{port}".encode()
@@ -265,6 +266,7 @@ class CountingProxy:
         with contextlib.suppress(OSError):  # closed
             while True:
                 near, _ = self._listener.accept()
+                self._clients.append(near)
                 far = socket.create_connection(("127.0.0.1", self._to))
                 for source, target in ((near, far), (far, near)):
                     threading.Thread(target=self._copy, args=(source, target), daemon=True).start()
@@ -274,6 +276,11 @@ class CountingProxy:
             while data := source.recv(1 << 16):
                 self.bytes += len(data)
                 target.sendall(data.replace(*self._hosts))
+
+    def drop_clients(self) -> None:
+        while self._clients:
+            with contextlib.suppress(OSError):  # closed
+                self._clients.pop().shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._listener.close()
@@ -288,6 +295,27 @@ def test_a_codec_compresses_on_the_network(codec: CompressedTensorCodec | None, 
             assert numpy.array_equal(client.compute(x), x * 2)
         proxy.close()
     assert (proxy.bytes < x.nbytes / 10) is is_small
+
+
+@pytest.mark.parametrize(("idempotent", "calls"), [(True, 2), (False, 1)])
+def test_a_call_whose_connection_breaks_is_repeated_if_that_does_no_harm(idempotent: bool, calls: int) -> None:
+    seen = []
+
+    def lose_the_first_answer(tensor: Any) -> Any:
+        seen.append(tensor)
+        if len(seen) == 1:
+            proxy.drop_clients()
+        return tensor * 2
+
+    with serving(lose_the_first_answer) as server:
+        proxy = CountingProxy(int(server.url.rpartition(":")[2]))
+        strategy = FixedDelay(max_retries=3, delay=0.01)
+        client = ComputeClient(proxy.address, 30, strategy, idempotent=idempotent, local_socket="none")
+        with client, contextlib.nullcontext() if idempotent else pytest.raises(errors.TransportFailure) as raised:
+            assert numpy.array_equal(client.compute(X), X * 2)
+        proxy.close()
+    assert len(seen) == calls
+    assert idempotent or raised.value.may_have_run
 
 
 def test_a_codec_has_levels() -> None:
