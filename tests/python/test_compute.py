@@ -222,6 +222,26 @@ def test_a_strategy_of_a_user() -> None:
         AsyncComputeClient("127.0.0.1:1", retry_strategy=strategy)
 
 
+def test_a_server_that_stops_is_not_healthy() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def wait(tensor: Any) -> Any:
+        entered.set()
+        assert leave.wait(30)
+        return tensor
+
+    with serving(wait) as server, ComputeClient(server.url) as client, ThreadPoolExecutor(2) as threads:
+        call = threads.submit(client.compute, X)
+        assert entered.wait(30)
+        stopping = threads.submit(server.stop, 30)
+        deadline = time.monotonic() + 30
+        while client.health_check():
+            assert time.monotonic() < deadline
+        leave.set()
+        assert numpy.array_equal(call.result(), X)
+        stopping.result()
+
+
 def test_each_server_serves_its_own_kind_of_function() -> None:
     with pytest.raises(TypeError, match="use AsyncComputeServer"):
         ComputeServer(services.AsyncDouble(), port=0)  # type: ignore[arg-type]

@@ -10,16 +10,17 @@ from typing import Any
 from .._addresses import url_of
 from ..async_client import AsyncClient
 from ..client import Client
-from ..errors import TransportFailure
+from ..errors import ShuttingDown, TransportFailure
 from .codecs import TensorCodec
 from .retry import ExponentialBackoff, RetryStrategy
 from .statistics import Statistics
 
 
-def _reaches(client: Client) -> bool:
+def _is_served(client: Client) -> bool:
+    """Whether the server runs functions. One that ends still answers ping()."""
     try:
-        client.ping()
-    except (TransportFailure, TimeoutError):
+        client.call("service_info")
+    except (TransportFailure, TimeoutError, ShuttingDown):
         return False
     return True
 
@@ -78,8 +79,8 @@ class ComputeClient(_Client):
         )
 
     def connect(self) -> bool:
-        """Returns whether the server answers. Repeats as the retry strategy says."""
-        return _reaches(self._client)
+        """Returns whether the server runs functions. Repeats as the retry strategy says."""
+        return _is_served(self._client)
 
     def compute(self, input_tensor: Any) -> Any:
         """Runs the server's function. The result has the framework of `input_tensor`."""
@@ -95,8 +96,8 @@ class ComputeClient(_Client):
         return result
 
     def health_check(self) -> bool:
-        """Returns whether the server answers, without repeats."""
-        return _reaches(self._probe)
+        """Returns whether the server runs functions now, without repeats."""
+        return _is_served(self._probe)
 
     def get_service_info(self) -> dict[str, Any]:
         """service_name, version, device, total_requests, uptime_seconds and custom_info of the server."""
@@ -136,8 +137,8 @@ class AsyncComputeClient(_Client):
         )
 
     async def connect(self) -> bool:
-        """Returns whether the server answers. Repeats as the retry strategy says."""
-        return await asyncio.to_thread(_reaches, self._client._blocking)
+        """Returns whether the server runs functions. Repeats as the retry strategy says."""
+        return await asyncio.to_thread(_is_served, self._client._blocking)
 
     async def compute(self, input_tensor: Any) -> Any:
         """Runs the server's function. The result has the framework of `input_tensor`."""
@@ -153,8 +154,8 @@ class AsyncComputeClient(_Client):
         return result
 
     async def health_check(self) -> bool:
-        """Returns whether the server answers, without repeats."""
-        return await asyncio.to_thread(_reaches, self._probe)
+        """Returns whether the server runs functions now, without repeats."""
+        return await asyncio.to_thread(_is_served, self._probe)
 
     async def get_service_info(self) -> dict[str, Any]:
         """As ComputeClient.get_service_info()."""
