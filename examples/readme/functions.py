@@ -1,4 +1,5 @@
 import torch
+
 from shared_tensor import SharedTensorProvider
 
 provider = SharedTensorProvider()

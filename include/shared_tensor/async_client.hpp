@@ -140,6 +140,14 @@ public:
         start(method, detail::ArgumentsOf<Args...>(args...), std::make_unique<detail::AsyncSlotOf<R>>(std::move(then)));
     }
 
+    /// As call_then(), and fills in `receipt` before it calls `then`. `receipt` must live until then.
+    template <class R = void, class... Args>
+    void call_then(Receipt& receipt, std::function<void(std::future<R>)> then, std::string_view method,
+                   const Args&... args) const {
+        start(method, detail::ArgumentsOf<Args...>(args...), std::make_unique<detail::AsyncSlotOf<R>>(std::move(then)),
+              &receipt);
+    }
+
     /// Runs the call as a task in the server. A running task holds no thread of the client.
     template <class R = void, class... Args>
     AsyncTask<R> submit(std::string_view method, const Args&... args) const {

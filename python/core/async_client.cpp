@@ -41,8 +41,8 @@ private:
     std::unique_ptr<AsyncClient> client_;
 };
 
-/// Tells a call's outcome to Python: done(result, exception), on a thread of the client.
-void finish(const PyValue& done, std::future<PyValue> outcome) {
+/// Tells a call's outcome to Python: done(result, exception, receipt), on a thread of the client.
+void finish(const PyValue& done, std::future<PyValue> outcome, const Receipt& receipt) {
     if (!nb::is_alive()) return;
     nb::gil_scoped_acquire gil;
     nb::object result = nb::none(), exception = nb::none();
@@ -52,7 +52,7 @@ void finish(const PyValue& done, std::future<PyValue> outcome) {
         exception = exception_of(std::current_exception());
     }
     try {
-        done.object()(result, exception);
+        done.object()(result, exception, receipt_of(receipt));
     } catch (nb::python_error& error) {
         error.discard_as_unraisable("the end of an asynchronous call");
     }
@@ -89,11 +89,12 @@ void define_async_client(nb::module_& module) {
                 of_call.stop = stop.source.get_token();
                 const AsyncCaller caller = self.with(std::move(of_call));
                 const PyArguments arguments(positional, named);
-                const auto then = [done = PyValue(std::move(done))](std::future<PyValue> outcome) {
-                    finish(done, std::move(outcome));
+                const auto receipt = std::make_shared<Receipt>();  // the callback keeps it
+                const auto then = [done = PyValue(std::move(done)), receipt](std::future<PyValue> outcome) {
+                    finish(done, std::move(outcome), *receipt);
                 };
                 const nb::gil_scoped_release release;
-                caller.call_then<PyValue>(then, method, arguments);
+                caller.call_then<PyValue>(*receipt, then, method, arguments);
                 return stop;
             },
             "method"_a, "positional"_a, "named"_a, "done"_a, "options"_a)

@@ -28,22 +28,6 @@ using nb::literals::operator""_a;
 
 double to_seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
-/// The receipt as the keyword arguments of shared_tensor.Receipt.
-nb::dict receipt_of(const Receipt& receipt) {
-    nb::list transports;
-    for (const Receipt::Transport& transport : receipt.transports)
-        transports.append(nb::make_tuple(transport.name, transport.tensors, transport.copied));
-    nb::dict fields;
-    fields["request_id"] = receipt.request_id;
-    fields["tries"] = receipt.tries;
-    fields["transports"] = transports;
-    fields["bytes_copied"] = receipt.bytes_copied;
-    fields["queue"] = receipt.queue ? nb::cast(to_seconds(*receipt.queue)) : nb::none();
-    fields["run"] = receipt.run ? nb::cast(to_seconds(*receipt.run)) : nb::none();
-    fields["total"] = to_seconds(receipt.total);
-    return fields;
-}
-
 nb::object value_of(const PyValue& value) { return value.object(); }
 
 struct PyTask {

@@ -3,6 +3,7 @@
 #include <shared_tensor/version.hpp>
 
 #include "client.hpp"
+#include "node.hpp"
 #include "options.hpp"
 #include "provider.hpp"
 #include "value.hpp"
@@ -17,4 +18,5 @@ NB_MODULE(_core, module) {
     shared_tensor::python::define_named_tensors(module);
     shared_tensor::python::define_async_client(module);
     shared_tensor::python::define_provider(module);
+    shared_tensor::python::define_node(module);
 }

@@ -12,6 +12,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+double to_seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
+
 /// Reads keywords by name; None leaves the default.
 class Keywords {
 public:
@@ -79,6 +81,7 @@ ClientOptions client_options(const nb::kwargs& options) {
     given.read("local_socket", made.local_socket);
     given.read("devices", made.devices);
     given.read("compression", made.compression.codings);
+    given.read("compression_level", made.compression.level);
     given.read("authorities", made.tls.authorities);
     given.read("certificate", made.tls.certificate);
     given.read("key", made.tls.key);
@@ -86,6 +89,9 @@ ClientOptions client_options(const nb::kwargs& options) {
     given.read("tries", backoff.tries);
     given.read_time("first_delay", backoff.initial);
     given.read_time("longest_delay", backoff.longest);
+    bool random_delays = true;
+    given.read("random_delays", random_delays);
+    if (!random_delays) backoff.random = [] { return 1.0; };
     made.retry = exponential_backoff(std::move(backoff));
     return made;
 }
@@ -113,6 +119,21 @@ nb::dict status_of(const TaskStatus& status) {
     fields["created_at"] = status.created_at;
     fields["updated_at"] = status.updated_at;
     fields["error"] = status.error;
+    return fields;
+}
+
+nb::dict receipt_of(const Receipt& receipt) {
+    nb::list transports;
+    for (const Receipt::Transport& transport : receipt.transports)
+        transports.append(nb::make_tuple(transport.name, transport.tensors, transport.copied));
+    nb::dict fields;
+    fields["request_id"] = receipt.request_id;
+    fields["tries"] = receipt.tries;
+    fields["transports"] = transports;
+    fields["bytes_copied"] = receipt.bytes_copied;
+    fields["queue"] = receipt.queue ? nb::cast(to_seconds(*receipt.queue)) : nb::none();
+    fields["run"] = receipt.run ? nb::cast(to_seconds(*receipt.run)) : nb::none();
+    fields["total"] = to_seconds(receipt.total);
     return fields;
 }
 

@@ -16,6 +16,9 @@ namespace nb = nanobind;
 ClientOptions client_options(const nb::kwargs& options);
 CallOptions call_options(const nb::kwargs& options);
 
+/// The fields of shared_tensor.Receipt.
+nb::dict receipt_of(const Receipt& receipt);
+
 /// The fields of shared_tensor.TaskStatus.
 nb::dict status_of(const TaskStatus& status);
 

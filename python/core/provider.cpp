@@ -320,7 +320,7 @@ void define_server(nb::module_& module) {
             [](PyServer* self, const nb::list& definitions, std::string host, int port, std::string unix_socket,
                std::string local_socket, std::string token_file, bool insecure, std::size_t workers, std::size_t queue,
                double timeout, bool cache, std::vector<std::string> models, std::string service_name,
-               std::string service_version) {
+               std::string service_version, int compression_level) {
                 ServerOptions options;
                 options.host = std::move(host);
                 options.port = port;
@@ -335,11 +335,12 @@ void define_server(nb::module_& module) {
                 options.models = std::move(models);
                 options.service_name = std::move(service_name);
                 options.service_version = std::move(service_version);
+                options.compression.level = compression_level;
                 new (self) PyServer(definitions, std::move(options));
             },
             "definitions"_a, nb::kw_only(), "host"_a, "port"_a, "unix_socket"_a, "local_socket"_a, "token_file"_a,
             "insecure"_a, "workers"_a, "queue"_a, "timeout"_a, "cache"_a, "models"_a, "service_name"_a,
-            "service_version"_a)
+            "service_version"_a, "compression_level"_a = 1)
         .def(
             "start", [](PyServer& self) { self.get().start(); }, nb::call_guard<nb::gil_scoped_release>())
         .def(

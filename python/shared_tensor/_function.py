@@ -13,6 +13,9 @@ from typing import Any
 from . import _convert, _core, _types
 from .errors import BadArgument, BadItem
 
+if typing.TYPE_CHECKING:
+    import asyncio
+
 _ITERATORS = (
     collections.abc.Iterator,
     collections.abc.Iterable,
@@ -66,15 +69,16 @@ class Items:
         return item
 
 
-class _Loop:
-    """The event loop of all `async def` functions of this process, in a thread of its own."""
+class EventLoop:
+    """Runs `async def` functions for threads of the server: in `loop`, else in a loop with a thread of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._lock = threading.Lock()
-        self._loop: Any = None
+        self._loop = loop
 
     def run(self, work: collections.abc.Coroutine[Any, Any, Any], context: _core.Context) -> Any:
         import asyncio
+        import concurrent.futures
 
         with self._lock:
             if self._loop is None:
@@ -84,7 +88,7 @@ class _Loop:
         while True:
             try:
                 return future.result(timeout=0.05)
-            except TimeoutError:
+            except concurrent.futures.TimeoutError:  # a class of its own before Python 3.11
                 if future.done():
                     raise
                 if context.cancelled:
@@ -92,7 +96,7 @@ class _Loop:
                     context.check_cancelled()
 
 
-_LOOP = _Loop()
+_LOOP = EventLoop()  # of all functions of this process
 
 
 class Definition:

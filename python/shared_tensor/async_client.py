@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,7 +12,11 @@ from . import _convert, _core
 from ._first.async_client import AsyncSharedTensorClient, execute_remote_function_async
 from .client import Client, Framework
 from .handles import Task
-from .records import Retry, TaskStatus
+from .records import Receipt, Retry, TaskStatus
+
+_last_receipt: contextvars.ContextVar[tuple[Any, Receipt | None]] = contextvars.ContextVar(
+    "last_receipt", default=(None, None)
+)
 
 
 class AsyncClient:
@@ -46,8 +51,10 @@ class AsyncClient:
             positional, named = await asyncio.to_thread(self._blocking._arguments, method, args, kwargs)
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Any] = loop.create_future()
+        receipt: dict[str, Any] = {}
 
-        def done(result: Any, error: BaseException | None) -> None:
+        def done(result: Any, error: BaseException | None, fields: dict[str, Any]) -> None:
+            receipt.update(fields)
             loop.call_soon_threadsafe(_settle, outcome, result, error)
 
         stop = self._core.call(method, positional, named, done, **self._options.of_call())
@@ -56,6 +63,9 @@ class AsyncClient:
         except asyncio.CancelledError:
             stop.request()
             raise
+        finally:
+            if self._options.receipt and receipt:
+                _last_receipt.set((self, Receipt(**receipt)))
         convert = self._blocking._convert(args, kwargs)
         return result if convert is None else _convert.apply(result, convert)
 
@@ -63,6 +73,13 @@ class AsyncClient:
         if name.startswith("_"):
             raise AttributeError(name)
         return functools.partial(self.call, name)
+
+    @property
+    def last_receipt(self) -> Receipt | None:
+        """The receipt of the last call in this task of asyncio, if it was a call by this client, which must have the
+        option receipt=True."""
+        client, receipt = _last_receipt.get()
+        return receipt if client is self else None
 
     def options(self, **options: Any) -> AsyncClient:
         """Returns a client on the same connections with other options for its calls: see Client.options()."""

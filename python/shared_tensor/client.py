@@ -74,6 +74,7 @@ class Client:
         local_socket: str = "auto",
         devices: str = "auto",
         compression: str = "none",
+        compression_level: int = 1,
         authorities: str = "",
         certificate: str = "",
         key: str = "",
@@ -92,12 +93,14 @@ class Client:
             "local_socket": local_socket,
             "devices": devices,
             "compression": compression,
+            "compression_level": compression_level,
             "authorities": authorities,
             "certificate": certificate,
             "key": key,
             "tries": retry.tries,
             "first_delay": retry.first_delay,
             "longest_delay": retry.longest_delay,
+            "random_delays": retry.random,
         }
         core = _core.Client(**pool_options)
         self._set(core, _Options(timeout=timeout, framework=framework), _Shared(core.url(), pool_options))

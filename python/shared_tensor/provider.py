@@ -227,12 +227,14 @@ class SharedTensorProvider:
         timeout: float = 30.0,
         cache: bool = True,
         models: list[str] | None = None,
+        compression_level: int = 1,
     ) -> str:
         """Starts to serve, on threads of the C++ server, and returns the URL. Does not block.
 
         port: 0: any free port; None: server_port. host: other addresses than loopback need a token file or `insecure`.
         workers: threads that run functions; 0: at least 4. queue: calls that may wait for one. timeout: deadline in
-        seconds of calls without their own.
+        seconds of calls without their own. compression_level: 1 (fast) to 9 (small), for answers to clients on other
+        hosts that ask for compression.
         """
         if self._server is not None:
             raise RuntimeError("the provider serves already")
@@ -251,6 +253,7 @@ class SharedTensorProvider:
             models=models or [],
             service_name=self.name,
             service_version=self.version,
+            compression_level=compression_level,
         )
         server.start()
         self._server = server

@@ -14,6 +14,8 @@ class Retry:
     """How often a call is sent at most; 1: it is never repeated."""
     first_delay: float = 0.05
     longest_delay: float = 5.0
+    random: bool = True
+    """False: each delay is as long as it may be. Clients that failed together then also repeat together."""
 
 
 @dataclass(frozen=True)

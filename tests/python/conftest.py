@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import signal
 import subprocess
@@ -65,6 +66,23 @@ def start_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
             *options,
         ]
         started.append(Process(command, lambda: urls_in([folder / name for name in ready]), inside))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.process.poll() is None:
+            process.kill()
+
+
+@pytest.fixture(scope="session")
+def start_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Process]]:
+    """Starts a role of services.py."""
+    started = []
+
+    def start(role: str) -> Process:
+        ready = tmp_path_factory.mktemp(role) / "url"
+        command = [sys.executable, str(HERE / "services.py"), role, str(ready)]
+        started.append(Process(command, lambda: ready.read_text() if ready.exists() else ""))
         return started[-1]
 
     yield start

@@ -89,3 +89,23 @@ def test_a_closed_client_ends_its_calls(provider: Any) -> None:
             await client.add(1)
 
     asyncio.run(main())
+
+
+def test_each_task_has_the_receipt_of_its_last_call(provider: Any) -> None:
+    async def work(client: AsyncClient) -> None:
+        receipts = client.options(receipt=True)
+
+        async def send(count: int) -> int:
+            await receipts.send_back([numpy.ones(3)] * count)
+            assert receipts.last_receipt is not None
+            return sum(tensors for _, tensors, _ in receipts.last_receipt.transports)
+
+        tasks = [asyncio.create_task(send(count)) for count in range(1, 6)]
+        assert await asyncio.gather(*tasks) == [2, 4, 6, 8, 10]  # arguments and results
+        assert receipts.last_receipt is None
+        with pytest.raises(errors.FunctionFailed):
+            await receipts.fail("no")
+        assert receipts.last_receipt is not None and receipts.last_receipt.run is not None
+        assert client.last_receipt is None
+
+    run(provider, work)

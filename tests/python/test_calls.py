@@ -162,7 +162,7 @@ def test_a_coroutine_of_a_call_that_is_over_is_cancelled(client: shared_tensor.C
     with pytest.raises(TimeoutError):
         client.options(timeout=0.2).long_nap()
     assert client.has_ended(10)
-    assert client.nap(0.01) == "slept"
+    assert client.nap(0.1) == "slept"
 
 
 def test_callers_learn_signatures_and_texts(client: shared_tensor.Client) -> None:

@@ -213,7 +213,7 @@ TEST_CASE_METHOD(Example, "A call, a batch, a task and an asynchronous call on a
     options.client.url = server.url();
     options.client.local_socket = "none";
     const AsyncClient async(options);
-    Receipt of_call, of_batch, of_task, of_async;
+    Receipt of_call, of_batch, of_task, of_async, of_callback;
     far.call<TensorRef>(of_call, "scale", x, 3.0);
     CHECK(of_call.transports.at(0).tensors == 2);
     auto batch = far.batch();
@@ -221,7 +221,11 @@ TEST_CASE_METHOD(Example, "A call, a batch, a task and an asynchronous call on a
     batch.send(of_batch);
     far.submit<TensorRef>("scale", x, 2.0).get(of_task);
     async.call<TensorRef>(of_async, "scale", x, 3.0).get();
-    for (const Receipt* receipt : {&of_call, &of_batch, &of_task, &of_async}) {
+    std::promise<void> called;
+    async.call_then<TensorRef>(
+        of_callback, [&](std::future<TensorRef>) { called.set_value(); }, "scale", x, 3.0);
+    called.get_future().get();
+    for (const Receipt* receipt : {&of_call, &of_batch, &of_task, &of_async, &of_callback}) {
         REQUIRE(receipt->transports.size() == 1);
         CHECK(receipt->transports[0].name == "body");
         CHECK(receipt->tries == 1);

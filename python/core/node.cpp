@@ -1,0 +1,261 @@
+#include "node.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <shared_tensor/node.hpp>
+
+#include "value.hpp"
+
+namespace shared_tensor::python {
+
+namespace {
+
+using nb::literals::operator""_a;
+using std::chrono::milliseconds;
+
+milliseconds from_seconds(double seconds) {
+    return std::chrono::ceil<milliseconds>(std::chrono::duration<double>(seconds));
+}
+
+/// A Node whose methods release the GIL: the threads of its server need the GIL to destroy tensors of Python.
+class PyNode {
+public:
+    explicit PyNode(NodeOptions options) {
+        const nb::gil_scoped_release release;
+        node_ = std::make_unique<Node>(std::move(options));
+    }
+    ~PyNode() {
+        const nb::gil_scoped_release release;
+        node_.reset();
+    }
+    PyNode(const PyNode&) = delete;
+    PyNode& operator=(const PyNode&) = delete;
+
+    template <class Work>
+    auto without_gil(Work work) const {
+        const nb::gil_scoped_release release;
+        return work(*node_);
+    }
+    void shutdown() {
+        const nb::gil_scoped_release release;
+        node_->shutdown();
+    }
+    std::string url() const { return node_->url(); }
+
+private:
+    std::unique_ptr<Node> node_;
+};
+
+/// The keywords that shared_tensor.node passes.
+struct NodeKeywords {
+    std::string host, token, local_socket, certificate, key, authorities;
+    int port = 0;
+    bool insecure = false;
+    std::size_t inbox_messages = 0;
+    std::uint64_t inbox_bytes = 0;
+    double push_timeout = 0;
+
+    NodeOptions options() const {
+        NodeOptions made;
+        made.server.host = host;
+        made.server.port = port;
+        made.server.insecure = insecure;
+        if (!token.empty()) made.server.tokens = {{"node", token}};
+        made.client.token = token;
+        made.client.local_socket = local_socket;
+        made.server.tls.certificate = certificate;
+        made.server.tls.key = key;
+        made.client.tls.authorities = authorities;
+        made.inbox_messages = inbox_messages;
+        made.inbox_bytes = inbox_bytes;
+        made.push_timeout = from_seconds(push_timeout);
+        return made;
+    }
+};
+
+nb::dict published_of(const Published& published) {
+    nb::dict fields;
+    fields["name"] = published.name;
+    fields["version"] = published.version;
+    fields["bytes"] = published.bytes;
+    return fields;
+}
+
+/// The fields of shared_tensor.node.NamedTensor.
+nb::dict named_tensor_of(const NamedTensor& named) {
+    nb::dict tensors, fields;
+    for (const std::string& member : named.names())
+        tensors[nb::str(member.c_str(), member.size())] = Tensor{named[member]};
+    fields["name"] = named.name();
+    fields["version"] = named.version();
+    fields["metadata"] = named.metadata();
+    fields["tensor"] = named.is_set() ? nb::none() : nb::cast(Tensor{named.tensor()});
+    fields["members"] = named.is_set() ? nb::object(tensors) : nb::none();
+    return fields;
+}
+
+nb::dict statistics_of(const NodeStatistics& statistics) {
+    nb::dict fields;
+    fields["published"] = statistics.published;
+    fields["pulled"] = statistics.pulled;
+    fields["pushed"] = statistics.pushed;
+    fields["received"] = statistics.received;
+    fields["failed"] = statistics.failed;
+    fields["rejected"] = statistics.rejected;
+    fields["waiting"] = statistics.waiting;
+    fields["peers"] = statistics.peers;
+    return fields;
+}
+
+/// For each url of another node: the counts of the client that calls it.
+nb::dict peers_of(const std::map<std::string, ClientStatistics>& peers) {
+    nb::dict by_url;
+    for (const auto& [url, statistics] : peers) {
+        nb::dict fields;
+        fields["requests"] = statistics.requests;
+        fields["failures"] = statistics.failures;
+        fields["retries"] = statistics.retries;
+        fields["bytes_in"] = statistics.bytes_in;
+        fields["bytes_out"] = statistics.bytes_out;
+        fields["connections_opened"] = statistics.connections_opened;
+        fields["connections_reused"] = statistics.connections_reused;
+        by_url[nb::str(url.c_str(), url.size())] = fields;
+    }
+    return by_url;
+}
+
+/// Publishes a Tensor, or a dict of Tensors as a set.
+nb::dict publish(const PyNode& self, const std::string& name, nb::handle value,
+                 const std::map<std::string, std::string>& metadata, std::optional<std::uint64_t> if_version) {
+    const PutOptions options{.if_version = if_version, .metadata = metadata};
+    if (nb::isinstance<Tensor>(value)) {
+        const TensorRef tensor = nb::cast<const Tensor&>(value).ref;
+        return published_of(self.without_gil([&](const Node& node) { return node.publish(name, tensor, options); }));
+    }
+    std::map<std::string, TensorRef> set;
+    for (const auto& [member, tensor] : nb::cast<nb::dict>(value))
+        set.emplace(nb::cast<std::string>(member), nb::cast<const Tensor&>(tensor).ref);
+    return published_of(self.without_gil([&](const Node& node) { return node.publish(name, set, options); }));
+}
+
+nb::dict pull(const PyNode& self, const std::string& url, const std::string& name, std::optional<std::uint64_t> version,
+              std::optional<std::int64_t> first_row, std::optional<std::int64_t> last_row) {
+    PullOptions options;
+    options.version = version;
+    options.first_row = first_row;
+    options.last_row = last_row;
+    return named_tensor_of(self.without_gil([&](const Node& node) { return node.pull(url, name, options); }));
+}
+
+/// (name, tensor), or None after the timeout and after shutdown().
+nb::object receive(const PyNode& self, double seconds) {
+    const auto message = self.without_gil([&](const Node& node) { return node.receive(from_seconds(seconds)); });
+    if (!message) return nb::none();
+    return nb::make_tuple(message->name(), Tensor{message->tensor()});
+}
+
+/// Memory that is aligned as JAX wants it, so that JAX makes no copy.
+std::shared_ptr<std::byte> aligned_memory(std::size_t bytes) {
+    constexpr std::align_val_t kAlignment{64};
+    return {static_cast<std::byte*>(::operator new(bytes, kAlignment)),
+            [](std::byte* memory) { ::operator delete(memory, kAlignment); }};
+}
+
+/// A bytes-like object's memory, which must be contiguous.
+class Buffer {
+public:
+    explicit Buffer(nb::handle object) {
+        if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_CONTIG_RO) != 0) throw nb::python_error();
+    }
+    ~Buffer() { PyBuffer_Release(&view_); }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+
+    const void* data() const { return view_.buf; }
+    std::size_t size() const { return static_cast<std::size_t>(view_.len); }
+
+private:
+    Py_buffer view_;
+};
+
+/// Makes a tensor with a copy of the bytes, which are its elements in C order.
+Tensor tensor_of_bytes(nb::handle data, std::vector<std::int64_t> shape, const std::string& dtype) {
+    const auto numbers = parse_dtype(dtype);
+    if (!numbers) throw nb::value_error("no dtype has this name: use one like 'float32'");
+    const Buffer buffer(data);
+    const std::uint64_t wanted = TensorRef::count_bytes(shape, *numbers);
+    if (wanted != buffer.size())
+        throw std::invalid_argument("a tensor of this shape and dtype has " + std::to_string(wanted) +
+                                    " bytes, but the data has " + std::to_string(buffer.size()));
+    auto memory = aligned_memory(buffer.size());
+    if (buffer.size() > 0) std::memcpy(memory.get(), buffer.data(), buffer.size());
+    std::byte* const first = memory.get();
+    return Tensor{TensorRef(first, *numbers, std::move(shape), {}, {}, std::move(memory))};
+}
+
+nb::bytes bytes_of_tensor(const Tensor& tensor) {
+    if (tensor.ref.device().kind != Device::Kind::cpu || !tensor.ref.is_contiguous())
+        throw std::invalid_argument("only a contiguous tensor on the CPU has bytes: make a copy that is one");
+    return nb::bytes(tensor.ref.data(), static_cast<std::size_t>(tensor.ref.bytes()));
+}
+
+}  // namespace
+
+void define_node(nb::module_& module) {
+    nb::class_<PyNode>(module, "Node")
+        .def(
+            "__init__",
+            [](PyNode* self, std::string host, int port, std::string token, bool insecure, std::string local_socket,
+               std::string certificate, std::string key, std::string authorities, std::size_t inbox_messages,
+               std::uint64_t inbox_bytes, double push_timeout) {
+                const NodeKeywords given{std::move(host),
+                                         std::move(token),
+                                         std::move(local_socket),
+                                         std::move(certificate),
+                                         std::move(key),
+                                         std::move(authorities),
+                                         port,
+                                         insecure,
+                                         inbox_messages,
+                                         inbox_bytes,
+                                         push_timeout};
+                new (self) PyNode(given.options());
+            },
+            nb::kw_only(), "host"_a, "port"_a, "token"_a, "insecure"_a, "local_socket"_a, "certificate"_a, "key"_a,
+            "authorities"_a, "inbox_messages"_a, "inbox_bytes"_a, "push_timeout"_a)
+        .def("url", &PyNode::url)
+        .def("publish", &publish, "name"_a, "value"_a, "metadata"_a, "if_version"_a.none())
+        .def("pull", &pull, "url"_a, "name"_a, "version"_a.none(), "first_row"_a.none(), "last_row"_a.none())
+        .def(
+            "push",
+            [](const PyNode& self, const std::string& url, const std::string& name, const Tensor& tensor) {
+                self.without_gil([&](const Node& node) { node.push(url, name, tensor.ref); });
+            },
+            "url"_a, "name"_a, "tensor"_a)
+        .def("receive", &receive, "seconds"_a)
+        .def("shutdown", &PyNode::shutdown)
+        .def("statistics",
+             [](const PyNode& self) {
+                 return statistics_of(self.without_gil([](const Node& node) { return node.statistics(); }));
+             })
+        .def("peers", [](const PyNode& self) {
+            return peers_of(self.without_gil([](const Node& node) { return node.peers(); }));
+        });
+    module.def("tensor_of_bytes", &tensor_of_bytes, "data"_a, "shape"_a, "dtype"_a);
+    module.def("bytes_of_tensor", &bytes_of_tensor, "tensor"_a);
+}
+
+}  // namespace shared_tensor::python
