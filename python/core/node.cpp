@@ -86,27 +86,6 @@ struct NodeKeywords {
     }
 };
 
-nb::dict published_of(const Published& published) {
-    nb::dict fields;
-    fields["name"] = published.name;
-    fields["version"] = published.version;
-    fields["bytes"] = published.bytes;
-    return fields;
-}
-
-/// The fields of shared_tensor.node.NamedTensor.
-nb::dict named_tensor_of(const NamedTensor& named) {
-    nb::dict tensors, fields;
-    for (const std::string& member : named.names())
-        tensors[nb::str(member.c_str(), member.size())] = Tensor{named[member]};
-    fields["name"] = named.name();
-    fields["version"] = named.version();
-    fields["metadata"] = named.metadata();
-    fields["tensor"] = named.is_set() ? nb::none() : nb::cast(Tensor{named.tensor()});
-    fields["members"] = named.is_set() ? nb::object(tensors) : nb::none();
-    return fields;
-}
-
 nb::dict statistics_of(const NodeStatistics& statistics) {
     nb::dict fields;
     fields["published"] = statistics.published;
@@ -137,27 +116,29 @@ nb::dict peers_of(const std::map<std::string, ClientStatistics>& peers) {
     return by_url;
 }
 
-/// Publishes a Tensor, or a dict of Tensors as a set.
-nb::dict publish(const PyNode& self, const std::string& name, nb::handle value,
-                 const std::map<std::string, std::string>& metadata, std::optional<std::uint64_t> if_version) {
+/// Publishes a tensor, or a dict of tensors as a set. Returns the name, the version and the bytes.
+nb::tuple publish(const PyNode& self, const std::string& name, nb::handle value,
+                  const std::map<std::string, std::string>& metadata, std::optional<std::uint64_t> if_version) {
     const PutOptions options{.if_version = if_version, .metadata = metadata};
-    if (nb::isinstance<Tensor>(value)) {
-        const TensorRef tensor = nb::cast<const Tensor&>(value).ref;
-        return published_of(self.without_gil([&](const Node& node) { return node.publish(name, tensor, options); }));
-    }
+    const auto send = [&](const auto& content) {
+        const Published made = self.without_gil([&](const Node& node) { return node.publish(name, content, options); });
+        return nb::make_tuple(made.name, made.version, made.bytes);
+    };
+    if (!nb::isinstance<nb::dict>(value)) return send(tensor_of(value));
     std::map<std::string, TensorRef> set;
     for (const auto& [member, tensor] : nb::cast<nb::dict>(value))
-        set.emplace(nb::cast<std::string>(member), nb::cast<const Tensor&>(tensor).ref);
-    return published_of(self.without_gil([&](const Node& node) { return node.publish(name, set, options); }));
+        set.emplace(nb::cast<std::string>(member), tensor_of(tensor));
+    return send(set);
 }
 
-nb::dict pull(const PyNode& self, const std::string& url, const std::string& name, std::optional<std::uint64_t> version,
-              std::optional<std::int64_t> first_row, std::optional<std::int64_t> last_row) {
+NamedTensor pull(const PyNode& self, const std::string& url, const std::string& name,
+                 std::optional<std::uint64_t> version, std::optional<std::int64_t> first_row,
+                 std::optional<std::int64_t> last_row) {
     PullOptions options;
     options.version = version;
     options.first_row = first_row;
     options.last_row = last_row;
-    return named_tensor_of(self.without_gil([&](const Node& node) { return node.pull(url, name, options); }));
+    return self.without_gil([&](const Node& node) { return node.pull(url, name, options); });
 }
 
 /// (name, tensor), or None after the timeout and after shutdown().

@@ -132,7 +132,9 @@ public:
                 const nb::object& seen;
                 ~End() { nb::cast<PyContext&>(seen).context = nullptr; }
             } end{seen};
-            write_value(result, definition.attr("run")(arguments_.object(), seen));
+            const nb::object made = definition.attr("run")(arguments_.object(), seen);
+            const KeepObjects keep;
+            write_value(result, made);
         });
     }
 
@@ -307,6 +309,7 @@ void define_context(nb::module_& module) {
             "write",
             [](ItemWriter& self, nb::object item) {
                 const PyValue value(std::move(item));
+                const KeepObjects keep;
                 const nb::gil_scoped_release release;
                 return self.writer.write(value);
             },

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 #include <typeinfo>
+#include <utility>
 
 #include <nanobind/stl/string.h>
 
@@ -16,6 +17,7 @@ namespace shared_tensor::python {
 namespace {
 
 thread_local nb::handle convert_tensors;
+thread_local bool keep_objects = false;
 
 /// shared_tensor._convert, which knows frameworks and the types of Python's library.
 nb::object convert_module() { return nb::module_::import_("shared_tensor._convert"); }
@@ -157,6 +159,9 @@ PyValue::PyValue(nb::object object)
           Py_DECREF(owned);
       }) {}
 
+KeepObjects::KeepObjects() : before_(std::exchange(keep_objects, true)) {}
+KeepObjects::~KeepObjects() { keep_objects = before_; }
+
 TensorRef tensor_of(nb::handle tensor) {
     if (nb::isinstance<Tensor>(tensor)) return nb::cast<const Tensor&>(tensor).ref;
     return import_capsule(convert_module().attr("dlpack_of")(tensor));
@@ -191,7 +196,7 @@ void write_value(ValueWriter writer, nb::handle value) {
         return write_bytes(writer, value);
     if (PyObject_HasAttrString(object, "__dlpack__") != 0)
         return writer.tensor(import_capsule(convert_module().attr("dlpack_of")(value)));
-    write_value(writer, convert_module().attr("plain")(value));
+    write_value(writer, convert_module().attr(keep_objects ? "plain_or_kept" : "plain")(value));
 }
 
 nb::object read_value(const ValueReader& reader) {

@@ -49,6 +49,19 @@ private:
 /// A view of a tensor of any framework, or of a Tensor. The caller holds the GIL. Throws nb::python_error.
 TensorRef tensor_of(nb::handle tensor);
 
+/// While it lives, an object without a plain form that this thread writes stays in this process, and its handle is
+/// written: for results of functions. The creator holds the GIL.
+class KeepObjects {
+public:
+    KeepObjects();
+    ~KeepObjects();
+    KeepObjects(const KeepObjects&) = delete;
+    KeepObjects& operator=(const KeepObjects&) = delete;
+
+private:
+    const bool before_;
+};
+
 /// Both: the caller holds the GIL. Throw nb::python_error for an error of Python, and InvalidValue or
 /// std::invalid_argument for a value that cannot cross.
 void write_value(ValueWriter writer, nb::handle value);

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
-from ._core import Tensor
+from ._core import Object, Tensor
 
 # Names of dtypes that NumPy does not have, and what their elements are viewed as.
 _WITHOUT_NUMPY = {
@@ -95,6 +95,16 @@ def plain(value: Any) -> Any:
         f"a value of type {type(value).__qualname__} cannot be an argument: pass numbers, str, bytes, lists, dicts, "
         "dataclasses, enums or tensors (anything with __dlpack__)"
     )
+
+
+def plain_or_kept(value: Any) -> Any:
+    """As plain(), for results: an object that is no value (a model, a tokenizer) stays in this process, and the caller
+    gets a handle."""
+    try:
+        return plain(value)
+    except TypeError:
+        kind = type(value)
+        return Object.keep(f"{kind.__module__}.{kind.__qualname__}", value)
 
 
 def to_numpy(tensor: Tensor) -> Any:

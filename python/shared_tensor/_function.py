@@ -223,7 +223,7 @@ class Definition:
             return None
         if inspect.isawaitable(made):
             made = _LOOP.run(typing.cast("collections.abc.Coroutine[Any, Any, Any]", made), context)
-        return keep(made)
+        return made
 
     def _send(self, items: Any, context: _core.Context) -> None:
         writer = context._writer(len(self.parameters) - 1)
@@ -233,32 +233,17 @@ class Definition:
             async def send() -> None:
                 async for item in items:
                     context.check_cancelled()
-                    if not await asyncio.get_running_loop().run_in_executor(None, writer.write, keep(item)):
+                    if not await asyncio.get_running_loop().run_in_executor(None, writer.write, item):
                         return
 
             _LOOP.run(send(), context)
             return
         for item in items:
-            if not writer.write(keep(item)):
+            if not writer.write(item):
                 close = getattr(items, "close", None)
                 if close is not None:
                     close()
                 return
-
-
-_SENT = (type(None), bool, int, float, str, bytes, bytearray, memoryview, list, tuple, dict, set, frozenset)
-
-
-def keep(value: Any) -> Any:
-    """Returns a result that can be sent. An object that is no value (a model, a tokenizer) stays in this process, and
-    the caller gets a handle."""
-    if isinstance(value, _SENT) or hasattr(value, "__dlpack__") or isinstance(value, _core.Object):
-        return value
-    try:
-        return _convert.plain(value)
-    except TypeError:
-        kind = type(value)
-        return _core.Object.keep(f"{kind.__module__}.{kind.__qualname__}", value)
 
 
 def _where(function: Callable[..., Any]) -> str:

@@ -46,6 +46,16 @@ class NamedTensorInfo:
     published_at: str
 
 
+def tensors_of(name: str, value: Any) -> Any:
+    """A tensor, or a dict of tensors. Raises TypeError for a mapping of anything else."""
+    if not isinstance(value, Mapping):
+        return value
+    wrong = [str(key) for key, tensor in value.items() if not hasattr(tensor, "__dlpack__")]
+    if wrong:
+        raise TypeError(f"{name}: these members are not tensors: {', '.join(wrong)}")
+    return dict(value)
+
+
 class NamedTensor(Mapping[str, Any]):
     """One version of a set of tensors, as it was read: a mapping of names to tensors of the client's framework. Of a
     single tensor, `tensor` is the tensor, and the mapping is empty."""
@@ -84,6 +94,8 @@ class NamedTensor(Mapping[str, Any]):
 
     def __getitem__(self, member: str) -> Any:
         if member not in self._read:
+            if not self._core.is_set:
+                raise KeyError(f"{self.name} is a single tensor: use .tensor")
             if member not in self._names:
                 raise KeyError(member)
             self._read[member] = self._made(self._core.member(member))
@@ -130,12 +142,7 @@ class NamedTensors:
         metadata: short texts for readers. if_version: publish only if this is the current version (0: the name does not
         exist); else InvalidParams is raised.
         """
-        if isinstance(tensors, Mapping):
-            wrong = [key for key, tensor in tensors.items() if not hasattr(tensor, "__dlpack__")]
-            if wrong:
-                raise TypeError(f"{name}: these members are not tensors: {', '.join(map(str, wrong))}")
-            tensors = dict(tensors)
-        made = self._core.publish(name, tensors, dict(metadata or {}), if_version, self._is_remote())
+        made = self._core.publish(name, tensors_of(name, tensors), dict(metadata or {}), if_version, self._is_remote())
         return Published(*made)
 
     def publish_file(

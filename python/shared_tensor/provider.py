@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from . import _core
+from ._addresses import TOKEN_FILE, reject_open_host
 from ._first.log import debug
 from ._first.singleton import once_per_key
 from ._function import Definition
@@ -238,6 +239,7 @@ class SharedTensorProvider:
         """
         if self._server is not None:
             raise RuntimeError("the provider serves already")
+        reject_open_host(host, bool(token_file) or insecure, TOKEN_FILE)
         server = _core.Server(
             list(self._registered_functions.values()),
             host=host,

@@ -158,8 +158,12 @@ public:
     }
 
     /// Clients of other nodes. A forked child makes its own.
+    std::chrono::milliseconds push_timeout() const {
+        return std::clamp<std::chrono::milliseconds>(options.push_timeout, {}, kLongestTimeout);
+    }
     node::Peers& peers() {
-        return peers_.get([this] { return std::make_unique<node::Peers>(options.client, options.max_peers); });
+        return peers_.get(
+            [this] { return std::make_unique<node::Peers>(options.client, options.max_peers, push_timeout()); });
     }
 
     /// The URL at which this process can reach its own server.
@@ -229,9 +233,8 @@ NamedTensor Node::pull(const std::string& url, std::string_view name, const Pull
 /// After a full inbox rejected the tensor, asks for room before it sends the tensor again.
 void Node::push(const std::string& url, std::string_view name, const TensorRef& tensor) const {
     impl_->guarded(impl_->pushed, [&] {
+        const SteadyTime deadline = real_clock().now() + impl_->push_timeout();
         const auto peer = impl_->peers().at(url);
-        const auto timeout = std::clamp<std::chrono::milliseconds>(impl_->options.push_timeout, {}, kLongestTimeout);
-        const SteadyTime deadline = real_clock().now() + timeout;
         const auto client = [&](std::string key) {
             const auto rest = std::chrono::ceil<std::chrono::milliseconds>(deadline - real_clock().now());
             return peer->client.with(

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -20,7 +21,9 @@ namespace shared_tensor::node {
 /// that is in use. Thread safety: all methods from any thread.
 class Peers {
 public:
-    Peers(ClientOptions options, std::size_t most) : options_(std::move(options)), most_(most) {}
+    /// `answers_within`: the time that a node has for the first answers.
+    Peers(ClientOptions options, std::size_t most, std::chrono::milliseconds answers_within)
+        : options_(std::move(options)), most_(most), answers_within_(answers_within) {}
 
     struct Peer {
         explicit Peer(Client made) : client(std::move(made)) {}
@@ -36,7 +39,8 @@ public:
             throw std::invalid_argument(
                 "the url of the other node is empty: use http://host:port or https://host:port");
         auto peer = find_or_make(url);
-        std::call_once(peer->looked, [&] { peer->is_near = shares_memory(peer->client); });
+        std::call_once(peer->looked,
+                       [&] { peer->is_near = shares_memory(peer->client.with({.timeout = answers_within_})); });
         return peer;
     }
     /// Aborts all requests in flight. Clients made later are shut down too.
@@ -105,6 +109,7 @@ private:
 
     const ClientOptions options_;
     const std::size_t most_;
+    const std::chrono::milliseconds answers_within_;
     Guarded<State> state_;
 };
 

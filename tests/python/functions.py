@@ -178,6 +178,11 @@ def create(factor: float) -> Model:
 
 
 @provider.share()
+def create_all(factors: list[float]) -> dict[str, Any]:
+    return {"made": [Model(factor) for factor in factors], "count": len(factors)}
+
+
+@provider.share()
 def use(model: Model, x: numpy.ndarray) -> numpy.ndarray:
     return model.apply(x)
 

@@ -327,6 +327,8 @@ def test_an_object_stays_in_its_process_and_is_used_by_handle(client: shared_ten
     assert model.type == "functions.Model"
     assert client.use(model, numpy.arange(3.0)).tolist() == [0, 7, 14]
     assert client.three.apply(numpy.ones(2)).tolist() == [3, 3]
+    several = client.create_all([2, 3])
+    assert several["count"] == 2 and client.use(several["made"][1], numpy.arange(2.0)).tolist() == [0, 3]
     wrong = client.batch()
     with pytest.raises(errors.InvalidParams):
         client.use(numpy.arange(3.0), model)
@@ -455,7 +457,8 @@ def test_stubs_are_of_the_kind_of_their_function(provider: Any) -> None:
 
 def test_ctrl_c_ends_a_call_and_the_function_learns_it(provider: Any, client: shared_tensor.Client) -> None:
     code = (
-        "import sys, shared_tensor; client = shared_tensor.Client(sys.argv[1], timeout=None); "
+        "import signal, sys, shared_tensor; client = shared_tensor.Client(sys.argv[1], timeout=None); "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "  # a background job may ignore it
         "print(client.add(1), flush=True); client.steps(60)"
     )
     command = [sys.executable, "-c", code, provider.url]

@@ -269,7 +269,7 @@ def test_a_node_publishes_sets_versions_and_rows() -> None:
             assert numpy.array_equal(rows.tensor, x[2:5])
             await one.publish("set", {"a": x, "b": x + 1}, if_version=0)
             pulled = await other.pull(one.url, "set")
-            assert pulled.tensor is None and numpy.array_equal(pulled["b"], x + 1)
+            assert len(pulled) == 2 and numpy.array_equal(pulled["b"], x + 1)
             with pytest.raises(errors.InvalidParams):
                 await one.publish("set", {"a": x}, if_version=0)
             with pytest.raises(KeyError, match="is a single tensor"):
@@ -438,6 +438,17 @@ def test_a_program_may_end_while_its_node_runs_and_a_receive_waits() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_a_node_that_never_answers_costs_a_push_its_timeout() -> None:
+    async def work(url: str) -> None:
+        async with Node(push_timeout=0.2) as node:
+            for call in (node.push(url, "x", numpy.ones(1)), node.pull(url, "x")):
+                with pytest.raises(errors.RpcError):
+                    await asyncio.wait_for(call, 30)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        asyncio.run(work(f"http://127.0.0.1:{silent.getsockname()[1]}"))
 
 
 def test_a_tensor_outlives_its_message_and_its_node() -> None:

@@ -9,7 +9,8 @@
 PyTensorNode and PyTensorData have the API that users of tensor_iroh know.
 """
 
-from .node import NamedTensor, Node, NodeMessage, NodeStatistics, Published
+from ..named_tensors import NamedTensor, Published
+from .node import Node, NodeMessage, NodeStatistics
 from .tensor_iroh import PyTensorData, PyTensorNode, ReceivedTensor
 
 __all__ = [

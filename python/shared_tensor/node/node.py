@@ -12,37 +12,10 @@ from typing import Any, TypeVar
 from .. import _convert, _core
 from .._addresses import reject_open_host
 from ..client import Framework
+from ..named_tensors import NamedTensor, Published, tensors_of
 from .receiver import Receiver
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Published:
-    """The result of a publication."""
-
-    name: str
-    version: int
-    bytes: int
-    """Memory that the node holds for it."""
-
-
-@dataclass(frozen=True)
-class NamedTensor:
-    """One version of a named tensor or set. Its tensors are this process's own."""
-
-    name: str
-    version: int
-    metadata: dict[str, str]
-    tensor: Any
-    """The tensor; None for a set."""
-    members: dict[str, Any] | None
-    """The tensors of a set, by name; None for a single tensor."""
-
-    def __getitem__(self, member: str) -> Any:
-        if self.members is None:
-            raise KeyError(f"{self.name} is a single tensor: use .tensor")
-        return self.members[member]
 
 
 @dataclass(frozen=True)
@@ -157,11 +130,8 @@ class Node:
     ) -> Published:
         """Publishes a tensor, or a dict of tensors as a set in one step, so that other nodes can pull it. The node
         makes a copy. if_version: only if this is the name's current version (0: if there is no such name)."""
-        if isinstance(value, Mapping):
-            tensors: Any = {member: _core.Tensor.from_dlpack(tensor) for member, tensor in value.items()}
-        else:
-            tensors = _core.Tensor.from_dlpack(value)
-        return Published(**await self._run(self._core.publish, name, tensors, dict(metadata or {}), if_version))
+        tensors = tensors_of(name, value)
+        return Published(*await self._run(self._core.publish, name, tensors, dict(metadata or {}), if_version))
 
     async def pull(
         self,
@@ -174,8 +144,7 @@ class Node:
     ) -> NamedTensor:
         """Fetches a named tensor or set from another node, or only rows `first_row` to `last_row` (not included) of a
         tensor. version: raises UnknownOrExpired if it is not the current one."""
-        fields = await self._run(self._core.pull, url, name, version, first_row, last_row)
-        return NamedTensor(**self._converted(fields))
+        return NamedTensor(await self._run(self._core.pull, url, name, version, first_row, last_row), self._convert)
 
     async def push(self, url: str, name: str, tensor: Any) -> None:
         """Sends a tensor to the inbox of the node at `url`. Returns when it is in the inbox."""

@@ -247,7 +247,7 @@ std::vector<TransportInfo> Client::transports() const {
     nlohmann::json told = memory != nullptr ? memory->offered_transports() : nlohmann::json();
     std::string no_memory;
     if (told.is_null()) {
-        const Client once(core_, nullptr, repeatable({}));
+        const Client once(core_, nullptr, repeatable({.timeout = options_.timeout, .stop = options_.stop}));
         auto opened = once.call<nlohmann::json>("session.open", named("boot_id", boot_id()),
                                                 named("pid_namespace", pid_namespace()));
         once.call("session.close", named("session", text_member(opened, "session")));
