@@ -22,9 +22,11 @@ from environments import Environment, install  # noqa: E402
 TORCH = json.loads((REPOSITORY / "cmake/dependencies.json").read_text())["torch"]["version"]
 TEST = ["pytest", "ml_dtypes"]
 CHECK = ["ruff", "mypy"]
+CHECKED = ["python", "tests/python", "examples"]
+EXAMPLES = ["fastapi", "uvicorn-worker", "gunicorn", "nbconvert", "ipykernel", "wordllama"]
 FRAMEWORKS = {
     "python-numpy": ["numpy", *TEST, *CHECK],
-    "python-torch": [f"torch=={TORCH}", "jax", "numpy", *TEST],
+    "python-torch": [f"torch=={TORCH}", "jax", "numpy", *TEST, *EXAMPLES],
 }
 FULL = {
     "python-torch-oldest": ["torch<2", "numpy<2", *TEST],  # 1.13, which knows no NumPy 2
@@ -66,8 +68,8 @@ def test(environment: Environment, wheel: pathlib.Path, check: bool, arguments: 
         python = environment.layer(pathlib.Path(folder) / "environment")
         install(python, "--no-deps", wheel)
         if check:
-            run(python, "-m", "ruff", "check", "python", "tests/python", cwd=REPOSITORY)
-            run(python, "-m", "ruff", "format", "--check", "python", "tests/python", cwd=REPOSITORY)
+            run(python, "-m", "ruff", "check", *CHECKED, cwd=REPOSITORY)
+            run(python, "-m", "ruff", "format", "--check", *CHECKED, cwd=REPOSITORY)
             run(python, "-m", "mypy", "--python-executable", python, cwd=REPOSITORY)
         print("[python] pytest in", environment.folder.name, flush=True)
         tests = [python, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/python", *arguments]
