@@ -34,7 +34,7 @@ class Images(Dataset[dict[str, Any]]):
 
 
 def memory_mib(processes: Iterable[int], kind: str) -> float:
-    """Shared memory ("Shmem") or own memory ("Anon") of processes. What n processes share counts once in all n."""
+    """Shared ("Shmem") or own ("Anon") memory. Memory that n processes share counts as one n-th in each of them."""
     texts = [pathlib.Path(f"/proc/{process}/smaps_rollup").read_text() for process in processes]
     return sum(map(int, re.findall(rf"^Pss_{kind}: +(\d+)", "".join(texts), re.MULTILINE))) / 1024
 

@@ -1,6 +1,7 @@
 """Sorts sentences by how near their meaning is to that of the first. The server has the model WordLlama, which the PyPI
 package wordllama carries: a vector of 256 numbers for each of 32000 tokens; a sentence is the mean of its tokens.
 
+pip install wordllama
 cd examples/python
 python -m shared_tensor.server embeddings:provider &
 

@@ -1,8 +1,9 @@
 """A FastAPI application. All its workers share one model:
 
+pip install fastapi gunicorn uvicorn-worker
 shared-tensor-server &
 cd examples/python
-python fastapi_app.py     # publishes the model; or train it here
+python fastapi_app.py     # publishes the model
 gunicorn fastapi_app:app --workers 4 --worker-class uvicorn_worker.UvicornWorker
 curl -d '[1, 2, 3]' -H 'Content-Type: application/json' http://127.0.0.1:8000/predict
 """

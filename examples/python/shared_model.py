@@ -7,6 +7,7 @@ python examples/python/shared_model.py
 import multiprocessing
 import pathlib
 import re
+import sys
 from multiprocessing.synchronize import Barrier
 
 import torch
@@ -36,7 +37,7 @@ def work(number: int, together: Barrier) -> None:
     together.wait()  # both processes have read all weights
     added = memory_mib() - before
     together.wait()  # both processes have measured
-    print(f"process {number}: version {attached.version}, output {output:.6f}, {added:.0f} MiB added")
+    sys.stdout.write(f"process {number}: version {attached.version}, output {output:.6f}, {added:.0f} MiB added\n")
 
 
 if __name__ == "__main__":

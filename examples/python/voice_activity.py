@@ -6,6 +6,8 @@ VOICE_ACTIVITY_MODEL=silero_vad.jit python -m shared_tensor.server voice_activit
 The caller, which can run many times at once:
 
 python voice_activity.py Front_Center.wav Noise.wav
+
+The model and the recordings are in the folders silero_vad and recordings of `scripts/fetch_deps --print-dir`.
 """
 
 import os

@@ -6,6 +6,7 @@ python examples/python/weights_swap.py
 """
 
 import multiprocessing
+import sys
 from multiprocessing.synchronize import Barrier
 
 import torch
@@ -49,7 +50,7 @@ def read(number: int, started: Barrier) -> None:
                 started.wait()
             if attached.error is not None:
                 raise attached.error
-    print(f"reader {number}: {calls} calls, {len(steps)} different steps, {mixtures} mixtures")
+    sys.stdout.write(f"reader {number}: {calls} calls, {len(steps)} different steps, {mixtures} mixtures\n")
 
 
 if __name__ == "__main__":
