@@ -7,7 +7,6 @@ python create_tensor.py
 import sys
 
 import torch
-
 from shared_tensor.client import SharedTensorClient
 from shared_tensor.provider import SharedTensorProvider
 

@@ -13,7 +13,6 @@ import sys
 
 import torch
 import torch.nn as nn
-
 from shared_tensor.async_client import AsyncSharedTensorClient
 from shared_tensor.provider import SharedTensorProvider
 

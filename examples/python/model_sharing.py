@@ -8,7 +8,6 @@ import sys
 
 import torch
 import torch.nn as nn
-
 from shared_tensor.client import SharedTensorClient
 from shared_tensor.provider import SharedTensorProvider
 

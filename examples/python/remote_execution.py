@@ -5,7 +5,6 @@ python remote_execution.py
 """
 
 import torch
-
 from shared_tensor.async_provider import AsyncSharedTensorProvider
 
 provider = AsyncSharedTensorProvider()

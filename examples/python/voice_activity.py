@@ -1,9 +1,13 @@
-"""Finds speech in recordings with a real model, the Silero voice-activity model, that stays in the server.
+"""Finds speech in recordings, with a model that keeps state from window to window. The server:
 
-    VOICE_ACTIVITY_MODEL=silero_vad.jit python -m shared_tensor.server voice_activity:provider
-    python voice_activity.py Front_Center.wav Noise.wav
+cd examples/python
+VOICE_ACTIVITY_MODEL=silero_vad.jit python -m shared_tensor.server voice_activity:provider &
 
-The model keeps state from window to window, so each recording has a model of its own.
+The caller, which can run many times at once:
+
+python voice_activity.py Front_Center.wav Noise.wav
+
+The model and the recordings are in the folders silero_vad and recordings of `scripts/fetch_deps --print-dir`.
 """
 
 import os
@@ -11,48 +15,69 @@ import sys
 import wave
 
 import torch
+from shared_tensor import SharedTensorProvider
 
-from shared_tensor.provider import SharedTensorProvider
-
-RATE = 16000  # samples a second that the model takes, in windows of 512
-WINDOW = 512
+RATE = 16000  # samples per second that the model expects
+WINDOW = 512  # samples per window of the model
 
 provider = SharedTensorProvider()
 
 
-@provider.share()
-def load_model():
-    return torch.jit.load(os.environ["VOICE_ACTIVITY_MODEL"])
+class Listener:
+    """A model for one recording: it remembers the windows before."""
+
+    def __init__(self) -> None:
+        self.model = torch.jit.load(os.environ["VOICE_ACTIVITY_MODEL"])
 
 
 @provider.share()
-def speech_probabilities(model, samples: torch.Tensor) -> list[float]:
-    """The probability of speech in each window."""
-    with torch.no_grad():
-        return [model(window, RATE).item() for window in samples.split(WINDOW) if len(window) == WINDOW]
+def listen() -> Listener:
+    """A listener for one recording. It stays in the server until its caller drops the handle."""
+    return Listener()
 
 
-def read(file):
-    """The samples of a recording with 16 bits and one channel, at the model's rate."""
-    with wave.open(file) as recording:
-        data = torch.frombuffer(bytearray(recording.readframes(recording.getnframes())), dtype=torch.int16)
-        step = recording.getframerate() // RATE
-    usable = len(data) - len(data) % step
-    return data[:usable].view(-1, step).float().mean(dim=1) / 32768
+@provider.share()
+def speech(listener: Listener, window: torch.Tensor) -> float:
+    """The probability that the next window of a recording is speech."""
+    with torch.inference_mode():
+        return listener.model(window[None], RATE).item()
 
 
-def stretches(probabilities):
-    """How often speech begins."""
-    speech = [probability >= 0.5 for probability in probabilities]
-    return sum(now and not before for before, now in zip([False, *speech], speech, strict=False))
+def read(path: str) -> torch.Tensor:
+    """The samples of a recording, from -1 to 1, at the model's rate and in whole windows."""
+    with wave.open(path) as file:
+        factor, rest = divmod(file.getframerate(), RATE)
+        if file.getnchannels() != 1 or file.getsampwidth() != 2 or rest != 0:
+            raise SystemExit(f"{path}: expected 16-bit samples, one channel, a rate that is a multiple of {RATE} Hz")
+        frames = bytearray(file.readframes(file.getnframes()))
+    samples = torch.frombuffer(frames, dtype=torch.int16) / 32768
+    half = 16 * factor  # a low pass, then every factor-th sample
+    taps = torch.sinc(torch.arange(-half, half + 1) / factor) * torch.hann_window(2 * half + 1, periodic=False)
+    samples = torch.conv1d(samples[None, None], (taps / taps.sum())[None, None], stride=factor, padding=half)[0, 0]
+    return torch.nn.functional.pad(samples, (0, -len(samples) % WINDOW))
 
 
-def main(files):
-    for file in files:
-        probabilities = speech_probabilities(load_model(), read(file))
-        count = stretches(probabilities)
-        print(f"{os.path.basename(file)}: {len(probabilities)} windows, {count} stretches of speech")
+def stretches(probabilities: list[float]) -> list[tuple[float, float]]:
+    """Speech begins at a probability of 0.5 and ends before 0.1 s below 0.35. At least 0.25 s long."""
+    found, start, quiet = [], None, None
+    for index, probability in enumerate(probabilities):
+        now = index * WINDOW / RATE
+        if probability >= 0.5:
+            start, quiet = (now if start is None else start), None
+        elif start is not None and probability < 0.35:
+            quiet = now if quiet is None else quiet
+            if now - quiet >= 0.1:
+                found.append((start, quiet))
+                start = quiet = None
+    if start is not None:
+        found.append((start, len(probabilities) * WINDOW / RATE))
+    return [(start, end) for start, end in found if end - start >= 0.25]
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    for path in sys.argv[1:]:
+        listener = listen()
+        found = stretches([speech(listener, window) for window in read(path).split(WINDOW)])
+        print(f"{os.path.basename(path)}: {len(found)} stretches of speech")
+        for start, end in found:
+            print(f"  {start:6.2f} s to {end:6.2f} s")

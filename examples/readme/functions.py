@@ -1,5 +1,4 @@
 import torch
-
 from shared_tensor import SharedTensorProvider
 
 provider = SharedTensorProvider()

@@ -2,7 +2,9 @@
 
 // Calls that block: without the GIL, and a signal can end them.
 
+#include <cxxabi.h>
 #include <nanobind/nanobind.h>
+#include <unistd.h>
 
 #include <functional>
 #include <optional>
@@ -21,6 +23,26 @@ struct PyClient {
     Client client;
 };
 
+/// Gives up the GIL while it lives. If the interpreter has ended meanwhile, the thread waits until the process ends:
+/// Python before 3.14 unwinds the stack of such a thread, and no C++ function that is noexcept survives that.
+class WithoutGil {
+public:
+    WithoutGil() : thread_(PyEval_SaveThread()) {}
+    WithoutGil(const WithoutGil&) = delete;
+    WithoutGil& operator=(const WithoutGil&) = delete;
+    ~WithoutGil() {
+        try {
+            PyEval_RestoreThread(thread_);
+        } catch (const abi::__forced_unwind&) {
+            while (true)
+                ::pause();
+        }
+    }
+
+private:
+    PyThreadState* const thread_;
+};
+
 /// Runs `work` without the GIL. Tensors that it reads are passed to `convert`. If a signal arrives while it waits and
 /// the signal's handler in Python raises, `cancel` is called, and the handler's exception is thrown.
 template <class Work>
@@ -28,7 +50,7 @@ auto blocking(nb::handle convert, const std::function<void()>& cancel, Work work
     const ConvertTensors conversion(convert);
     std::optional<nb::python_error> raised;
     try {
-        const nb::gil_scoped_release release;
+        const WithoutGil without_gil;
         const OnInterruption interruption([&] {
             if (raised || !nb::is_alive()) return;
             {

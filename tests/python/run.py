@@ -22,10 +22,11 @@ from environments import Environment, install  # noqa: E402
 TORCH = json.loads((REPOSITORY / "cmake/dependencies.json").read_text())["torch"]["version"]
 TEST = ["pytest", "ml_dtypes"]
 CHECK = ["ruff", "mypy"]
-CHECKED = ["python", "tests/python", "examples/python"]
+CHECKED = ["python", "tests/python", "examples"]
+EXAMPLES = ["fastapi", "uvicorn-worker", "gunicorn", "nbconvert", "ipykernel", "wordllama"]
 FRAMEWORKS = {
     "python-numpy": ["numpy", *TEST, *CHECK],
-    "python-torch": [f"torch=={TORCH}", "jax", "numpy", *TEST],
+    "python-torch": [f"torch=={TORCH}", "jax", "numpy", *TEST, *EXAMPLES],
 }
 FULL = {
     "python-torch-oldest": ["torch<2", "numpy<2", *TEST],  # 1.13, which knows no NumPy 2

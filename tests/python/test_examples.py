@@ -1,160 +1,239 @@
-"""The examples, and the snippets of docs/migrating.md, run as a user runs them: a server and a client process."""
+"""The programs of examples/python, each started as a user starts it: in processes of their own."""
 
 from __future__ import annotations
 
-import os
+import concurrent.futures
+import contextlib
+import importlib.util
+import json
 import pathlib
 import re
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from conftest import Process
+
+import shared_tensor
 
 REPOSITORY = pathlib.Path(__file__).parents[2]
 EXAMPLES = REPOSITORY / "examples/python"
+SECONDS = 300  # a program starts up to four processes, and each imports torch
 
 
-def needs(library: str) -> None:
-    pytest.importorskip(library, reason=f"{library} is not installed in this environment")
+def needs(*packages: str) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed in this environment")
+    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 1):
+        pytest.skip("the examples need torch 2.1")
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    if missing:
+        pytest.skip(f"not installed in this environment: {', '.join(missing)}")
 
 
-def port_of(url: str) -> str:
-    return url.rpartition(":")[2]
+def start(program: str, *arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-B", program, *map(str, arguments)]
+    return subprocess.Popen(command, cwd=EXAMPLES, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def run_client(folder: pathlib.Path, *command: str, url: str) -> list[str]:
-    """Returns the lines that the client printed."""
-    environment = {**os.environ, "PYTHONPATH": str(folder), "SHARED_TENSOR_URL": url}
-    done = subprocess.run(
-        [sys.executable, "-B", *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+def output_of(process: subprocess.Popen[str]) -> str:
+    try:
+        output, errors = process.communicate(timeout=SECONDS)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors
+    return output
 
 
-def run_example(start_provider: Callable[..., Any], target: str, *arguments: str) -> list[str]:
-    server = start_provider(target)
-    file = target.partition(":")[0] + ".py"
-    return run_client(EXAMPLES, file, *arguments or [port_of(server.url)], url=server.url)
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a shared-tensor-server."""
+    program = pathlib.Path(shared_tensor.__file__).parent / "bin/shared-tensor-server"
+    ready = tmp_path_factory.mktemp("daemon") / "url"
+    command = [str(program), "--port", "0", "--ready-file", str(ready)]
+    process = Process(command, lambda: ready.read_text().split("\n")[0] if ready.exists() else "", ready.parent)
+    yield process.url
+    assert process.stop() == 0
 
 
-def test_simple_functions(start_provider: Callable[..., Any]) -> None:
-    assert run_example(start_provider, "simple_functions:provider") == [
-        "10 + 20 = 30",
-        "statistics: {'mean': 2.3, 'range': [1, 4]}",
-        "in another process: True",
-        "10 + 20 = 30",
-        "statistics: {'mean': 2.3, 'range': [1, 4]}",
-        "add_numbers: The sum of two numbers.",
-        "process_id: ",
-        "statistics: Mean, smallest and largest of a list of numbers.",
-    ]
+@pytest.fixture
+def server(daemon: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The server that programs find by themselves."""
+    monkeypatch.setenv("SHARED_TENSOR_URL", daemon)
+    return daemon
 
 
-def test_create_tensor(start_provider: Callable[..., Any]) -> None:
-    needs("torch")
-    lines = run_example(start_provider, "create_tensor:provider")
-    assert lines == ["shape: (3, 4) sum: 0.0", "all 5: True", "sum: 12.0"]
+def test_two_processes_have_one_model_in_memory(server: str) -> None:
+    needs()
+    output = output_of(start("shared_model.py"))
+    size = int(re.findall(r"^published: .* (\d+) MiB$", output, re.MULTILINE)[0])
+    results = re.findall(r"output (\S+),", output)
+    added = [int(mib) for mib in re.findall(r"^process \d: .* (\d+) MiB added$", output, re.MULTILINE)]
+    assert len(results) == 3 and len(set(results)) == 1, output
+    # The server has the memory as well, so each of the three has a third. Copies would add the whole size twice.
+    assert len(added) == 2 and 0.5 * size < sum(added) < 0.9 * size, output
 
 
-def test_model_sharing(start_provider: Callable[..., Any]) -> None:
-    needs("torch")
-    assert run_example(start_provider, "model_sharing:provider") == [
-        "handle of a model_sharing.SimpleNet",
-        "shape: (4, 10)",
-        "as the same model here: True",
-        "the same model: True",
-        "another model: True",
-    ]
+def test_readers_see_whole_versions(server: str) -> None:
+    needs()
+    output = output_of(start("weights_swap.py"))
+    readers = re.findall(r"^reader \d: (\d+) calls, (\d+) different steps, (\d+) mixtures$", output, re.MULTILINE)
+    assert len(readers) == 2, output
+    assert all(int(calls) > 1 and int(steps) > 1 and mixtures == "0" for calls, steps, mixtures in readers), output
 
 
-def test_distributed_inference(start_provider: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    needs("torch")
-    monkeypatch.setenv("GPUS_PER_NODE", "2")
-    monkeypatch.delenv("RANK", raising=False)
-    servers = start_provider("distributed_inference:provider", ready=("url.0", "url.1"))
-    ports = [port_of(url) for url in servers.url.split()]
-    assert run_client(EXAMPLES, "distributed_inference.py", *ports, url="") == [
-        "ranks: [0, 1]",
-        "shape: (10, 4) as on one device: True",
-    ]
+def test_workers_of_a_dataloader_have_one_dataset_in_memory(server: str) -> None:
+    needs()
+    output = output_of(start("dataloader.py"))
+    size = int(re.findall(r"^published (\d+) MiB$", output, re.MULTILINE)[0])
+    lines = re.findall(r"^(\w+): (\d) workers read all images: (\w+), (\d+) MiB shared, (-?\d+) MiB own$", output, re.M)
+    assert [line[:3] for line in lines] == [("fork", "2", "True"), ("spawn", "2", "True")], output
+    # The server has the memory as well, so the workers have between a half and two thirds of it, and their batches.
+    # A copy in each worker would be twice the size, as memory of its own.
+    assert all(0.4 * size < int(shared) < 0.9 * size and int(own) < 0.5 * size for *_, shared, own in lines), output
 
 
-def test_async_vs_sync(start_provider: Callable[..., Any]) -> None:
-    server = start_provider("async_vs_sync:async_provider")
-    lines = run_client(EXAMPLES, "async_vs_sync.py", port_of(server.url), "0.5", url=server.url)
-    assert lines[0].startswith("sync: [200, 400, 600] in ")
-    assert lines[1] in ("status: pending", "status: running")
-    assert lines[2].startswith("async: [200, 400, 600] in ")
-    assert lines[3:] == ["at the same time: True", "async: 42"]
+# The same as the example in C++ finds.
+SPEECH = """\
+Front_Center.wav: 2 stretches of speech
+    0.10 s to   0.51 s
+    0.80 s to   1.44 s
+Noise.wav: 0 stretches of speech
+"""
 
 
-def test_remote_execution(start_provider: Callable[..., Any]) -> None:
-    needs("torch")
-    lines = run_example(start_provider, "remote_execution:provider")
-    assert lines[:2] == ["all 5: True", "all 6: True"] and lines[3:] == ["all 10: True"]
-    assert lines[2].endswith("'shape': [100, 100], 'trace': 400.0}")
-
-
-def test_voice_activity(start_provider: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    needs("torch")
-    printed = subprocess.check_output([REPOSITORY / "scripts/fetch_deps", "--print-dir"], text=True)
-    dependencies = pathlib.Path(printed.strip())
-    model = dependencies / "silero_vad/silero_vad.jit"
-    recordings = [dependencies / "recordings" / name for name in ("Front_Center.wav", "Noise.wav")]
-    if not all(file.exists() for file in (model, *recordings)):
-        pytest.skip("scripts/fetch_deps has not fetched the model and the recordings")
+def test_speech_is_found_for_two_callers_at_once(start_provider: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs()
+    folder = subprocess.check_output([REPOSITORY / "scripts/fetch_deps", "--print-dir"], text=True).strip()
+    model = pathlib.Path(folder) / "silero_vad/silero_vad.jit"
+    recordings = [pathlib.Path(folder) / "recordings" / name for name in ("Front_Center.wav", "Noise.wav")]
+    if not all(file.exists() for file in [model, *recordings]):
+        pytest.skip(f"the model and the recordings are not in {folder}: run scripts/fetch_deps")
     monkeypatch.setenv("VOICE_ACTIVITY_MODEL", str(model))
-    assert run_example(start_provider, "voice_activity:provider", *map(str, recordings)) == [
-        "Front_Center.wav: 44 windows, 2 stretches of speech",
-        "Noise.wav: 43 windows, 0 stretches of speech",
-    ]
+    provider = start_provider("voice_activity:provider", folder=EXAMPLES)
+    monkeypatch.setenv("SHARED_TENSOR_URL", provider.url)
+    callers = [start("voice_activity.py", *recordings) for _ in range(2)]
+    assert [output_of(caller) for caller in callers] == [SPEECH, SPEECH]
+    assert provider.stop() == 0
 
 
-def test_each_example_is_run() -> None:
-    source = pathlib.Path(__file__).read_text()
-    assert [file.stem for file in EXAMPLES.glob("*.py") if f'"{file.stem}:' not in source] == []
+def test_the_nearest_sentence_comes_first(start_provider: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("wordllama")
+    from safetensors.numpy import load_file
+    from tokenizers import Tokenizer
+    from wordllama.inference import WordLlamaInference
+
+    provider = start_provider("embeddings:provider", folder=EXAMPLES)
+    monkeypatch.setenv("SHARED_TENSOR_URL", provider.url)
+    sentences = ["I forgot my password.", "The train to Bern is late.", "How can I log in again?"]
+    output = output_of(start("embeddings.py", *sentences))
+
+    package = pathlib.Path(sys.modules["wordllama"].__file__ or "").parent
+    tokenizer = Tokenizer.from_file(str(package / "tokenizers/l2_supercat_tokenizer_config.json"))
+    weights = load_file(package / "weights/l2_supercat_256.safetensors")["embedding.weight"]
+    question, train, login = WordLlamaInference(weights, tokenizer).embed(sentences, norm=True)
+    assert output == f"{question @ login:5.2f}  {sentences[2]}\n{question @ train:5.2f}  {sentences[1]}\n"
+    assert provider.stop() == 0
 
 
-# ---- docs/migrating.md
+# ---- FastAPI under gunicorn
+
+TINY = """
+import fastapi_app, torch
+fastapi_app.model = torch.nn.Linear(2048, 1, device="meta")
+app = fastapi_app.app
+"""
 
 
-class Snippet(NamedTuple):
-    line: int
-    file: str
-    needs: str
-    code: str
+@contextlib.contextmanager
+def gunicorn(application: str, folder: pathlib.Path) -> Iterator[tuple[str, list[int]]]:
+    """The application with four workers that are ready: its URL, and the ids of the workers."""
+    command = [sys.executable, "-B", "-m", "gunicorn", application, "--bind", "127.0.0.1:0", "--workers", "4"]
+    command += ["--worker-class", "uvicorn_worker.UvicornWorker", "--timeout", str(SECONDS)]
+    paths = f"{EXAMPLES},{folder}"
+    process = subprocess.Popen([*command, "--pythonpath", paths], cwd=folder, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    log = ""
+    try:
+        while log.count("Application startup complete") < 4:
+            line = process.stderr.readline()
+            log += line
+            assert line and "Traceback" not in line, log + process.stderr.read()
+        yield (
+            re.findall(r"Listening at: (\S+)", log)[0],
+            [int(worker) for worker in re.findall(r"Booting worker with pid: (\d+)", log)],
+        )
+        process.terminate()
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    finally:
+        process.kill()
 
-    def expected(self) -> list[str]:
-        """What the calls of print() say in their comments."""
-        return re.findall(r"^print\(.*\)  +# (.*)$", self.code, re.MULTILINE)
+
+def predict(url: str) -> dict[str, Any]:
+    request = urllib.request.Request(f"{url}/predict", b"[1, 2, 3]", {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+        body: dict[str, Any] = json.loads(answer.read())
+        return body
 
 
-BLOCK = r"^<!-- {} (\w+\.py)(?:, needs (\w+))? -->\n```python\n(.*?)^```"
-PAGE = (REPOSITORY / "docs/migrating.md").read_text()
+def pss_mib(process: int) -> float:
+    text = pathlib.Path(f"/proc/{process}/smaps_rollup").read_text()
+    return int(re.findall(r"^Pss: +(\d+)", text, re.MULTILINE)[0]) / 1024
 
 
-def blocks(kind: str) -> list[Snippet]:
-    found = re.finditer(BLOCK.format(kind), PAGE, re.MULTILINE | re.DOTALL)
-    return [Snippet(PAGE.count("\n", 0, block.start()) + 3, *block.groups("")) for block in found]
+def measure(application: str, folder: pathlib.Path) -> tuple[set[float], float]:
+    """The different answers to 40 requests, and the memory of all workers after them."""
+    with gunicorn(application, folder) as (url, workers):
+        with concurrent.futures.ThreadPoolExecutor(8) as threads:
+            answers = list(threads.map(predict, [url] * 40))
+        assert len(workers) == 4 and {answer["worker"] for answer in answers} <= set(workers)
+        return {answer["mean"] for answer in answers}, sum(map(pss_mib, workers))
 
 
-def test_each_python_block_of_the_page_is_run() -> None:
-    assert PAGE.count("```python\n") == len(blocks("file")) + len(blocks("client of"))
+def test_four_workers_of_a_web_application_share_one_model(server: str, tmp_path: pathlib.Path) -> None:
+    needs("fastapi", "gunicorn", "uvicorn_worker")
+    import torch
+
+    (tmp_path / "tiny.py").write_text(TINY)
+    shared_tensor.publish("fastapi_app", torch.nn.Linear(2048, 1).state_dict())
+    _, empty = measure("tiny:app", tmp_path)
+
+    size = int(re.findall(r"(\d+) MiB$", output_of(start("fastapi_app.py")))[0])
+    means, full = measure("fastapi_app:app", tmp_path)
+
+    torch.manual_seed(0)
+    local = torch.nn.Sequential(*(torch.nn.Linear(2048, 2048) for _ in range(13)))
+    x = torch.zeros(2048)
+    x[:3] = torch.tensor([1.0, 2.0, 3.0])
+    assert means == {local(x).mean().item()}
+    print(f"4 workers: {full:.0f} MiB; without a model: {empty:.0f} MiB; the model: {size} MiB")
+    # The server has the memory as well: four fifths are in the workers.
+    assert 0.7 * size < full - empty <= 1.1 * size
 
 
-@pytest.mark.parametrize("snippet", blocks("client of"), ids=lambda snippet: f"line {snippet.line}")
-def test_snippets_print_what_they_say(
-    snippet: Snippet, start_provider: Callable[..., Any], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if snippet.needs:
-        needs(snippet.needs)
-    (server_code,) = [block.code for block in blocks("file") if block.file == snippet.file]
-    (tmp_path / snippet.file).write_text(server_code)
-    monkeypatch.chdir(tmp_path)
-    server = start_provider(snippet.file.removesuffix(".py") + ":provider")
-    code = snippet.code.replace("server_port=2537", f"server_port={port_of(server.url)}")
-    printed = run_client(tmp_path, "-c", code, url=server.url)
-    assert printed == snippet.expected() and printed != []
+# ---- the notebook
+
+
+def text_of(cell: dict[str, Any]) -> str:
+    """What a cell shows."""
+    texts: list[str] = []
+    for output in cell.get("outputs", []):
+        texts += output.get("text", []) + output.get("data", {}).get("text/html", [])
+        texts += output.get("data", {}).get("text/plain", [])
+    return "".join(texts)
+
+
+def test_the_notebook_runs(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("nbconvert", "ipykernel")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    command = ["--to", "notebook", "--execute", "--output-dir", tmp_path, EXAMPLES / "notebook.ipynb"]
+    output_of(start("-m", "nbconvert", *command))
+    cells = {cell["id"]: text_of(cell) for cell in json.loads((tmp_path / "notebook.ipynb").read_text())["cells"]}
+    assert "project(x: " in cells["client"] and "Rows of x, projected by w." in cells["client"]
+    assert "[1., 1., 1.]" in cells["call"] and "bytes_copied" in cells["call"]
+    assert "slope 3.00, offset 1.00" in cells["task"] and "completed" in cells["task"]
+    assert "same output: True" in cells["weights"]
+    assert cells["stop"] == "the server ended with 0\n"

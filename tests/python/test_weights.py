@@ -87,6 +87,27 @@ def test_watch_waits_for_the_next_version(names: NamedTensors) -> None:
     assert names.watch("later", made.version, timeout=0.05) is None
 
 
+ENDS = """
+import builtins, sys, threading, time
+from shared_tensor import Client, NamedTensors
+
+class SlowEnd:
+    def __del__(self, sleep=time.sleep):  # the interpreter has ended: threads get the GIL no more
+        sleep(2)
+
+builtins.slow_end = SlowEnd()
+names, begins = NamedTensors(Client(sys.argv[1])), threading.Event()
+threading.Thread(target=lambda: (begins.set(), names.watch("nothing", timeout=1)), daemon=True).start()
+begins.wait()
+print("ends")
+"""
+
+
+def test_a_program_may_end_while_a_thread_of_it_waits(client: shared_tensor.Client) -> None:
+    done = subprocess.run([sys.executable, "-c", ENDS, client.url], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ends\n", "")
+
+
 def test_a_file_is_published_and_saved(names: NamedTensors, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "set.safetensors"
     names.publish("set", SET, metadata={"format": "pt"})
