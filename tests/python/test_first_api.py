@@ -509,7 +509,7 @@ def test_a_server_that_blocks_ends_when_another_thread_stops_it() -> None:
 
 def test_an_address_beyond_loopback_needs_a_token_and_the_error_says_how() -> None:
     one, _ = two_providers()
-    with pytest.raises(ValueError, match=r"0\.0\.0\.0 without a token.*SharedTensorServer\(token_file="):
+    with pytest.raises(ValueError, match=r"host='0\.0\.0\.0' without a token.*give token_file="):
         SharedTensorServer(host="0.0.0.0", port=0, provider=one).start()
 
 

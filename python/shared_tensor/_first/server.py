@@ -68,21 +68,15 @@ class SharedTensorServer:
                 self.stop()
 
     def _start(self, provider: SharedTensorProvider) -> SharedTensorProvider:
-        try:
-            provider.start(
-                self.port,
-                self.host,
-                token_file=self._token_file,
-                insecure=self._insecure,
-                workers=self.max_workers,
-                timeout=self.timeout,
-                cache=self.enable_cache,
-            )
-        except ValueError as error:
-            if "without a token" not in str(error):
-                raise
-            cure = "SharedTensorServer(token_file=...) gives a token file; host='127.0.0.1' needs none"
-            raise ValueError(f"{error}. In Python: {cure}") from None
+        provider.start(
+            self.port,
+            self.host,
+            token_file=self._token_file,
+            insecure=self._insecure,
+            workers=self.max_workers,
+            timeout=self.timeout,
+            cache=self.enable_cache,
+        )
         return provider
 
     def stop(self) -> None:

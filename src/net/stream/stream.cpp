@@ -63,20 +63,24 @@ MinimumRate::Clock::time_point MinimumRate::deadline() const {
 }
 
 short wait_ready(int fd, short events, std::chrono::steady_clock::time_point deadline) {
-    using std::chrono::nanoseconds;
+    using std::chrono::nanoseconds, std::chrono::steady_clock;
+    constexpr std::chrono::milliseconds kLooksForSignals{250};
     pollfd wanted{fd, events, 0};
     while (true) {
         timespec limit{};
-        const bool bounded = deadline != std::chrono::steady_clock::time_point::max();
+        auto until = deadline;
+        // A signal that comes between two waits interrupts none of them.
+        if (detail::on_interruption != nullptr) until = std::min(until, steady_clock::now() + kLooksForSignals);
+        const bool bounded = until != steady_clock::time_point::max();
         if (bounded) {
-            const auto left = std::max(nanoseconds(0), nanoseconds(deadline - std::chrono::steady_clock::now()));
+            const auto left = std::max(nanoseconds(0), nanoseconds(until - steady_clock::now()));
             limit = {static_cast<time_t>(left.count() / 1'000'000'000),
                      static_cast<long>(left.count() % 1'000'000'000)};
         }
         const int count = ::ppoll(&wanted, 1, bounded ? &limit : nullptr, nullptr);
         if (count > 0) return wanted.revents;
-        if (count == 0) return 0;
-        if (errno != EINTR) return POLLERR;  // the next read or write finds out what is wrong
+        if (count == 0 && until == deadline) return 0;
+        if (count < 0 && errno != EINTR) return POLLERR;  // the next read or write finds out what is wrong
         if (detail::on_interruption != nullptr) (*detail::on_interruption)();
     }
 }
