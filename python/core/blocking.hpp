@@ -51,15 +51,17 @@ auto blocking(nb::handle convert, const std::function<void()>& cancel, Work work
     std::optional<nb::python_error> raised;
     try {
         const WithoutGil without_gil;
-        const OnInterruption interruption([&] {
-            if (raised || !nb::is_alive()) return;
-            {
-                const nb::gil_scoped_acquire gil;
-                if (PyErr_CheckSignals() == 0) return;
-                raised.emplace();
-            }
-            cancel();
-        });
+        std::optional<OnInterruption> interruption;
+        if (::gettid() == ::getpid())
+            interruption.emplace([&] {  // Python runs handlers on its main thread alone
+                if (raised) return;
+                {
+                    const nb::gil_scoped_acquire gil;
+                    if (PyErr_CheckSignals() == 0) return;
+                    raised.emplace();
+                }
+                cancel();
+            });
         return work();
     } catch (const Cancelled&) {
         if (raised) throw *raised;

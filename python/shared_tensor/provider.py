@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import signal
@@ -32,6 +33,13 @@ def default_port() -> int:
 
 
 _PROVIDERS: weakref.WeakSet[SharedTensorProvider] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """A server's threads run Python, so they must end before Python does."""
+    for provider in list(_PROVIDERS):
+        provider.stop(0)
 
 
 def providers() -> list[SharedTensorProvider]:

@@ -418,6 +418,21 @@ def test_one_module_is_the_server_and_the_client(provider: Any) -> None:
         add()
 
 
+def test_a_program_may_end_while_it_serves() -> None:
+    code = """
+from shared_tensor import Client, SharedTensorProvider
+provider = SharedTensorProvider(execution_mode="server")
+@provider.share()
+def add(a: int, b: int) -> int:
+    return a + b
+client = Client(provider.start(0))
+print([client.add(n, 1) for n in range(3)])
+"""
+    for _ in range(5):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "[1, 2, 3]\n", "")
+
+
 def test_stubs_are_of_the_kind_of_their_function(provider: Any) -> None:
     stub = shared_tensor.SharedTensorProvider(url=provider.url)
 

@@ -112,7 +112,7 @@ def test_speech_is_found_for_two_callers_at_once(start_provider: Any, monkeypatc
     if not all(file.exists() for file in [model, *recordings]):
         pytest.skip(f"the model and the recordings are not in {folder}: run scripts/fetch_deps")
     monkeypatch.setenv("VOICE_ACTIVITY_MODEL", str(model))
-    provider = start_provider("voice_activity:provider", folder=EXAMPLES)
+    provider = start_provider("voice_activity:provider", inside=EXAMPLES)
     monkeypatch.setenv("SHARED_TENSOR_URL", provider.url)
     callers = [start("voice_activity.py", *recordings) for _ in range(2)]
     assert [output_of(caller) for caller in callers] == [SPEECH, SPEECH]
@@ -125,7 +125,7 @@ def test_the_nearest_sentence_comes_first(start_provider: Any, monkeypatch: pyte
     from tokenizers import Tokenizer
     from wordllama.inference import WordLlamaInference
 
-    provider = start_provider("embeddings:provider", folder=EXAMPLES)
+    provider = start_provider("embeddings:provider", inside=EXAMPLES)
     monkeypatch.setenv("SHARED_TENSOR_URL", provider.url)
     sentences = ["I forgot my password.", "The train to Bern is late.", "How can I log in again?"]
     output = output_of(start("embeddings.py", *sentences))

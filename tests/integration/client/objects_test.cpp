@@ -77,7 +77,7 @@ TEST_CASE_METHOD(Things, "Many handles are released in few requests, and those t
     client.call("make_thing", daemon.name);
     CHECK(daemon.until("ended", 501));
     CHECK_THROWS_AS(client.call<double>("make_thing", daemon.name), ResultMismatch);
-    CHECK_THROWS_AS(client.call<Strings>("make_things", daemon.name, 2), ResultMismatch);
+    CHECK_THROWS_AS(client.call<std::vector<std::string>>("make_things", daemon.name, 2), ResultMismatch);
     CHECK(daemon.until("ended", 504));
 }
 
