@@ -6,6 +6,7 @@ import dataclasses
 import enum
 import os
 import sys
+import types
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
@@ -24,12 +25,25 @@ _WITHOUT_NUMPY = {
 }
 
 
+# What the elements of other dtypes are viewed as, by their size: dtypes that every torch exchanges.
+_OF_SIZE = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
+
+
 def _of_torch(tensor: Any) -> Any:
     if tensor.is_sparse or tensor.is_quantized:
         raise TypeError("a sparse or quantised tensor cannot cross: pass tensor.to_dense() or tensor.dequantize()")
     tensor = tensor.detach().resolve_conj().resolve_neg()
     # The default stream: the server orders its work after it.
-    return tensor.__dlpack__(stream=1) if tensor.is_cuda else tensor.__dlpack__()
+    stream = {"stream": 1} if tensor.is_cuda else {}
+    try:
+        return tensor.__dlpack__(**stream)
+    except (RuntimeError, BufferError):  # this torch does not export the dtype
+        torch = sys.modules["torch"]
+        plain = getattr(torch, _OF_SIZE.get(tensor.element_size(), ""), None)
+        if plain in (None, tensor.dtype):
+            raise
+        viewed = Tensor.from_dlpack(tensor.view(plain))
+        return viewed.view(str(tensor.dtype).removeprefix("torch.")).__dlpack__(max_version=(1, 1))
 
 
 def _of_numpy(array: Any) -> Any:
@@ -112,7 +126,7 @@ def to_numpy(tensor: Tensor) -> Any:
 
     viewed = _WITHOUT_NUMPY.get(tensor.dtype)
     if viewed is None:
-        return numpy.from_dlpack(tensor)  # type: ignore[arg-type,unused-ignore]
+        return _from_dlpack(tensor)
     try:
         import ml_dtypes
 
@@ -122,19 +136,35 @@ def to_numpy(tensor: Tensor) -> Any:
             f"NumPy has no dtype {tensor.dtype}: install ml_dtypes, or take the tensor as torch or as a Tensor "
             f"(framework='none') and view it as {viewed}"
         ) from None
-    return numpy.from_dlpack(tensor.view(viewed)).view(dtype)  # type: ignore[arg-type,unused-ignore]
+    return _from_dlpack(tensor.view(viewed)).view(dtype)
+
+
+def _from_dlpack(tensor: Tensor) -> Any:
+    import numpy
+
+    array = numpy.from_dlpack(tensor)  # type: ignore[arg-type,unused-ignore]
+    if array.flags.writeable or not numpy.__version__.startswith("1."):
+        return array
+    # NumPy 1 makes every such array read-only.
+    interface = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+    return numpy.asarray(types.SimpleNamespace(__array_interface__=interface, owner=array))
 
 
 def to_torch(tensor: Tensor) -> Any:
     import torch  # type: ignore[import-not-found,unused-ignore]
 
-    if tensor.device != "cpu" or hasattr(torch, tensor.dtype):
-        try:
-            return torch.from_dlpack(tensor)
-        except (RuntimeError, BufferError, TypeError):
-            if tensor.dtype not in _WITHOUT_NUMPY:
-                raise
-    return torch.from_dlpack(tensor.view(_WITHOUT_NUMPY[tensor.dtype])).view(getattr(torch, tensor.dtype))
+    dtype = getattr(torch, tensor.dtype, None)
+    if dtype is None:
+        raise TypeError(f"this torch ({torch.__version__}) has no dtype {tensor.dtype}: take the tensor as NumPy")
+    try:
+        return torch.from_dlpack(tensor)
+    except (RuntimeError, BufferError, TypeError):  # this torch does not import the dtype
+        plain = _OF_SIZE.get(
+            dtype.itemsize if hasattr(dtype, "itemsize") else torch.empty(0, dtype=dtype).element_size()
+        )
+        if plain in (None, tensor.dtype):
+            raise
+        return torch.from_dlpack(tensor.view(plain)).view(dtype)
 
 
 def to_jax(tensor: Tensor) -> Any:

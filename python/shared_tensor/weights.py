@@ -78,6 +78,10 @@ class Attached:
     """A model whose parameters are published tensors. `update()` and `watch()` change them between two calls."""
 
     def __init__(self, model: Any, name: str, names: NamedTensors, strict: bool) -> None:
+        import torch  # type: ignore[import-not-found,unused-ignore]
+
+        if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 1):
+            raise RuntimeError(f"attach() needs torch 2.1 or newer, and this is {torch.__version__}")
         self._model, self._name, self._names, self._strict = model, name, names, strict
         self._gate = _Gate()
         self._stop = threading.Event()

@@ -33,7 +33,8 @@ def test_each_example_runs(provider: Any, monkeypatch: pytest.MonkeyPatch, tmp_p
     names: dict[str, Any] = {}
     for example in EXAMPLES:
         if re.search(r"\btorch\b|\bmodel\b", example):
-            torch = pytest.importorskip("torch", reason="the examples before this one ran; this one needs torch")
+            reason = "the examples before this one ran; this one needs torch 2.1"
+            torch = pytest.importorskip("torch", minversion="2.1", reason=reason)
             names["model"] = torch.nn.Sequential(torch.nn.Linear(2, 2))
             save_base(provider.url, tmp_path)
         exec(compile(example.replace("http://127.0.0.1:2537", provider.url), str(PAGE), "exec"), names)

@@ -133,6 +133,8 @@ def test_a_client_without_shared_memory_gets_the_same(client: shared_tensor.Clie
 def make_model() -> Any:
     torch = pytest.importorskip("torch", reason="torch is not installed in this environment")
     if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 1):
+        with pytest.raises(RuntimeError, match=r"attach\(\) needs torch 2\.1"):
+            shared_tensor.attach(torch.nn.Linear(2, 2), "weights")
         pytest.skip("attach() needs torch 2.1")
     return torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.BatchNorm1d(256)).eval()
 
