@@ -184,11 +184,13 @@ void write_value(ValueWriter writer, nb::handle value) {
         return write_reference(writer, nb::cast<const BatchItem<PyValue>&>(value));
     const Deeper deeper;
     if (PyList_Check(object) || PyTuple_Check(object)) {
-        const nb::object items = nb::steal(PySequence_Fast(object, "a list"));
-        const auto size = static_cast<std::size_t>(PySequence_Fast_GET_SIZE(items.ptr()));
-        writer.array(size);
-        for (std::size_t i = 0; i < size; ++i)
-            write_value(writer.append(), PySequence_Fast_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i)));
+        const Py_ssize_t size = PySequence_Size(object);
+        writer.array(static_cast<std::size_t>(size));
+        for (Py_ssize_t i = 0; i < size; ++i) {
+            const nb::object item = nb::steal(PySequence_GetItem(object, i));
+            if (!item.is_valid()) throw nb::python_error();  // another thread has made the list shorter
+            write_value(writer.append(), item);
+        }
         return;
     }
     if (PyDict_Check(object)) return write_object(writer, value);
