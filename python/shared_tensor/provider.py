@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import signal
 import threading
 import weakref
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from ._addresses import TOKEN_FILE, reject_open_host
 from ._first.log import debug
 from ._first.singleton import once_per_key
 from ._function import Definition
+from ._signals import told_to_end, wait_until
 from .client import Client
 from .remote import function_of
 
@@ -291,17 +291,12 @@ class SharedTensorProvider:
     ) -> bool:
         """Serves until SIGTERM or SIGINT, then as stop(). Call it on the main thread. `ready_file` gets the URL once
         the server is ready. Other options: see start()."""
-        url = self.start(port, host, **options)
-        if ready_file:
-            _write_whole(ready_file, url)
-        print(f"shared_tensor: {len(self._registered_functions)} functions at {url}", flush=True)
-        ended = threading.Event()
-        before = {number: signal.signal(number, lambda *_: ended.set()) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            ended.wait()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        with told_to_end() as told:
+            url = self.start(port, host, **options)
+            if ready_file:
+                _write_whole(ready_file, url)
+            print(f"shared_tensor: {len(self._registered_functions)} functions at {url}", flush=True)
+            wait_until(told)
         return self.stop(drain_time)
 
     def __enter__(self) -> SharedTensorProvider:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 
+from .._signals import told_to_end, wait_until
 from ..provider import default_port
 
 
@@ -27,16 +27,15 @@ class Ranks:
 
     def run(self) -> int:
         """Returns when all have ended: 0 if SIGTERM or SIGINT came and all ended well."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._one_ended.set())
-        try:
-            for rank in range(self._count):
-                self._start(rank)
-            self._one_ended.wait()
-        finally:
-            for process in self._processes:
-                process.terminate()
-            codes = [process.wait() for process in self._processes]
+        with told_to_end() as told:
+            try:
+                for rank in range(self._count):
+                    self._start(rank)
+                wait_until(lambda: told() or self._one_ended.is_set())
+            finally:
+                for process in self._processes:
+                    process.terminate()
+                codes = [process.wait() for process in self._processes]
         return max(map(abs, codes))
 
     def _start(self, rank: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from .._signals import wait
 from ..provider import SharedTensorProvider, providers
 from . import log
 
@@ -63,7 +64,7 @@ class SharedTensorServer:
             log.debug("%d functions at %s", len(self._served._registered_functions), self.url)
         if blocking:
             try:
-                self._ended.wait()
+                wait(self._ended)
             finally:
                 self.stop()
 

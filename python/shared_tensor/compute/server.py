@@ -11,6 +11,7 @@ from typing import Any
 from .._addresses import TOKEN_FILE, reject_open_host
 from .._core import Context
 from .._function import EventLoop
+from .._signals import wait
 from ..provider import SharedTensorProvider
 from .codecs import TensorCodec
 from .functions import AsyncComputeFunction, ComputeFunction
@@ -125,7 +126,7 @@ class ComputeServer(_Server):
 
     def wait_for_termination(self, timeout: float | None = None) -> bool:
         """Blocks until stop(), or for `timeout` seconds. Returns whether the server has stopped. Ctrl-C raises."""
-        return self._stopped.wait(timeout)
+        return wait(self._stopped, timeout)
 
     def stop(self, grace: float = 5.0) -> None:
         """Stops the server. Calls in flight may take `grace` seconds."""
