@@ -30,7 +30,7 @@ FLOATS = 1 << 24  # 64 MiB
 ROUNDS = 20
 
 provider = shared_tensor.SharedTensorProvider(execution_mode="server")
-held = None
+held: numpy.ndarray | None = None
 
 
 @provider.share()
@@ -38,13 +38,13 @@ def add(a: float, b: float) -> float:
     return a + b
 
 
-@provider.share(framework="none")
-def held_tensor() -> object:
+@provider.share()
+def held_tensor(context: shared_tensor.Context) -> numpy.ndarray:
     """Returns a tensor that this process keeps in shared memory."""
     global held
     if held is None:
-        held = shared_tensor.Client(provider.url).options(framework="none").empty([FLOATS], "float32")
-        numpy.from_dlpack(held)[:] = 1
+        held = context.empty([FLOATS], framework="numpy")
+        held[:] = 1
     return held
 
 
@@ -135,7 +135,8 @@ app = fastapi.FastAPI()
 def add(numbers: list[float]) -> float: return sum(numbers)
 @app.get("/tensor")
 def tensor() -> fastapi.Response: return fastapi.Response(ones.tobytes())
-listener = socket.socket(); listener.bind(("127.0.0.1", 0)); print("port", listener.getsockname()[1], flush=True)
+listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # else asyncio leaves Nagle on
+listener.bind(("127.0.0.1", 0)); print("port", listener.getsockname()[1], flush=True)
 uvicorn.Server(uvicorn.Config(app, log_level="error")).run([listener])
 """
     with contextlib.ExitStack() as stack:

@@ -12,6 +12,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <shared_tensor/server.hpp>
+#include <shared_tensor/shared_memory.hpp>
 
 #include "value.hpp"
 
@@ -273,6 +274,24 @@ void define_context(nb::module_& module) {
         .def_prop_ro(
             "session", [](const PyContext& self) { return std::string(self.get().caller().session); },
             "The caller's session; empty without one.")
+        .def(
+            "empty",
+            [](const PyContext& self, const nb::iterable& shape, const nb::object& dtype, const nb::object& framework) {
+                const nb::module_ convert = nb::module_::import_("shared_tensor._convert");
+                const auto parsed = parse_dtype(text_of(convert.attr("dtype_name")(dtype)));
+                if (!parsed) throw nb::value_error("no dtype has this name: use one like 'float32'");
+                std::vector<std::int64_t> sizes;
+                for (nb::handle size : shape)
+                    sizes.push_back(nb::cast<std::int64_t>(size));
+                const detail::CurrentContext current(self.get());
+                const nb::object tensor = nb::cast(Tensor{empty_in_shared_memory(std::span(sizes), *parsed)});
+                const nb::object wanted = convert.attr("converter")(framework);
+                return wanted.is_none() ? tensor : wanted(tensor);
+            },
+            "shape"_a, "dtype"_a = "float32", "framework"_a = nb::none(),
+            "Makes an uninitialised tensor in memory that is shared with callers. The function can return it any "
+            "number "
+            "of times without a copy. What it writes to it later, holders of the result see.")
         .def(
             "log",
             [](const PyContext& self, const std::string& text, const std::string& level) {

@@ -121,6 +121,13 @@ def plain_or_kept(value: Any) -> Any:
         return Object.keep(f"{kind.__module__}.{kind.__qualname__}", value)
 
 
+def dtype_name(dtype: Any) -> str:
+    """The name of a dtype, in torch's words, of a dtype of any framework: "float32"."""
+    if isinstance(dtype, str):
+        return dtype
+    return dtype.__name__ if isinstance(dtype, type) else str(dtype).rpartition(".")[2]
+
+
 def to_numpy(tensor: Tensor) -> Any:
     import numpy
 

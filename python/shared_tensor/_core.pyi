@@ -1,6 +1,6 @@
 """The C++ library. Use the package shared_tensor instead, but for Tensor, Object, NamedReference and Context."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from typing_extensions import CapsuleType
@@ -175,6 +175,9 @@ class Context:
     @property
     def session(self) -> str:
         """The caller's session; empty without one."""
+    def empty(self, shape: Iterable[int], dtype: Any = "float32", framework: Any = None) -> Any:
+        """Makes an uninitialised tensor in memory that is shared with callers. The function can return it any number of
+        times without a copy. What it writes to it later, holders of the result see."""
     def log(self, text: str, level: str = "info") -> None:
         """Writes a line with the function's name to the server's log."""
     def _reader(self, parameter: int) -> ItemReader: ...

@@ -262,8 +262,7 @@ class Client:
     def empty(self, shape: Iterable[int], dtype: str | Any = "float32") -> Any:
         """Makes an uninitialised tensor in memory that this process shares with the server. As an argument it is passed
         without a copy, any number of times."""
-        name = dtype if isinstance(dtype, str) else str(dtype).rpartition(".")[2]
-        tensor = self._core.empty_in_shared_memory([int(size) for size in shape], name)
+        tensor = self._core.empty_in_shared_memory([int(size) for size in shape], _convert.dtype_name(dtype))
         convert = _convert.converter(self._options.framework)
         return tensor if convert is None else convert(tensor)
 

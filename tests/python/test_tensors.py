@@ -124,6 +124,16 @@ def test_a_large_argument_and_result_cross_through_shared_memory(client: shared_
     assert receipts.last_receipt.bytes_copied == copied - array.nbytes, "memory of empty() is not copied"
 
 
+def test_memory_of_the_context_is_returned_without_a_copy(client: shared_tensor.Client) -> None:
+    receipts = client.options(receipt=True, framework="numpy")
+    for _ in range(2):
+        ones = receipts.kept_ones(1 << 20)
+        assert ones.sum() == 1 << 20
+        assert receipts.last_receipt is not None and receipts.last_receipt.transports == [("shm", 1, 0)]
+        ones[:] = 2  # the caller's own
+    assert receipts.empty([2], numpy.int64).dtype == numpy.int64
+
+
 def test_a_result_is_writable_and_nobody_else_sees_it(client: shared_tensor.Client) -> None:
     array = numpy.arange(1 << 16, dtype=numpy.float32)
     first, second = client.send_back(array), client.send_back(array)
