@@ -1,4 +1,4 @@
-"""Sorts sentences by how near their meaning is to that of the first. The server has the model WordLlama, which the PyPI
+"""Sorts sentences by how similar they are in meaning to the first. The server has the model WordLlama, which the PyPI
 package wordllama carries: a vector of 256 numbers for each of 32000 tokens; a sentence is the mean of its tokens.
 
 pip install wordllama

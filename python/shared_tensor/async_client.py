@@ -106,7 +106,10 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Cancels the calls in flight and closes the connections."""
-        await asyncio.to_thread(self._core.close)
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._core.close()
         self._blocking.close()
 
     async def __aenter__(self) -> AsyncClient:

@@ -213,11 +213,11 @@ class Client:
     ) -> Client:
         """Returns a client on the same pool with other options for its calls. Options that are not given stay.
 
-        timeout: seconds, or None. framework: of the tensors in results: "torch", "numpy", "jax", "none" (a Tensor) or
-        a function of a Tensor; None: that of the arguments, else torch if imported, else NumPy. receipt: keep a receipt
-        of each call in `last_receipt`. transport: the only transports for tensors ("shm", "cuda_ipc, shm"); if none is
-        possible, the call fails with TransportNotPossible. idempotent: the call may run twice. idempotency_key: calls
-        with the same key run once. task_ttl, task_deadline: for submit(), in seconds.
+        timeout: seconds, or None. framework: of the tensors in results: "torch", "numpy", "jax", "none" (a Tensor) or a
+        function of a Tensor; None: as the arguments, or without any torch if it is imported, else NumPy. receipt: keep
+        the receipt of each call in `last_receipt`. transport: the only transports for tensors ("shm", "cuda_ipc, shm");
+        if none is possible, the call fails with TransportNotPossible. idempotent: the call may run twice.
+        idempotency_key: calls with the same key run once. task_ttl, task_deadline: for submit(), in seconds.
         """
         given = {name: value for name, value in locals().items() if name != "self" and value is not ...}
         return self._with(_Options(**{**self._options.__dict__, **given}))

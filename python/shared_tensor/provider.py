@@ -216,9 +216,10 @@ class SharedTensorProvider:
         with self._lock:
             client, self._client = self._client, None
             later, self._async_client = self._async_client, None
-        for one in (client, later and later._blocking):
-            if one is not None:
-                one.close()
+        if client is not None:
+            client.close()
+        if later is not None:
+            later._close()
 
     # ---- serving
 

@@ -1,5 +1,5 @@
-// libFuzzer entry for everything that a stranger's text reaches in json_rpc. Beyond not crashing it holds: our reader
-// and the library's agree, what was read prints so that it reads back equal, an error's text is printable.
+// libFuzzer entry for everything that an untrusted client's text reaches in json_rpc. Beyond not crashing it holds: our
+// reader and the library's agree, what was read prints so that it reads back equal, an error's text is printable.
 
 #include <string>
 #include <string_view>

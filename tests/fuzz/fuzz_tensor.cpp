@@ -1,8 +1,8 @@
-// libFuzzer entry for the bytes of tensors that a stranger sends: a descriptor on the first line and a body behind it,
-// a .npy file, a safetensors file behind "safetensors:", a set behind "manifest:", a message's frame behind "frame:", a
-// descriptor of shared memory behind "shm:" and the memory behind that, or one of device memory behind "cuda_ipc:".
-// Beyond not crashing it holds: every element of what was taken can be read, and it arrives unchanged when it is sent
-// on in any way.
+// libFuzzer entry for the bytes of tensors that an untrusted client sends: a descriptor on the first line and a body
+// behind it, a .npy file, a safetensors file behind "safetensors:", a set behind "manifest:", a message's frame behind
+// "frame:", a descriptor of shared memory behind "shm:" and the memory behind that, or one of device memory behind
+// "cuda_ipc:". Beyond not crashing it holds: every element of what was taken can be read, and it arrives unchanged when
+// it is sent on in any way.
 
 #include <array>
 #include <cstring>

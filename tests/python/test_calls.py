@@ -468,6 +468,8 @@ def test_stubs_are_of_the_kind_of_their_function(provider: Any) -> None:
         assert [tick async for tick in ticks(3)] == [0, 1, 2]
 
     asyncio.run(later())
+    stub.close()
+    asyncio.run(later())  # with new connections
 
 
 def test_ctrl_c_ends_a_call_and_the_function_learns_it(provider: Any, client: shared_tensor.Client) -> None:

@@ -271,7 +271,8 @@ def test_a_server_with_tokens(tmp_path: Any) -> None:
 
 
 class CountingProxy:
-    """Passes connections on to a server, and counts the bytes. The server accepts only its own port as that of Host."""
+    """Passes connections on to a server, and counts the bytes. Its clients must name the server's
+    port in the Host header."""
 
     def __init__(self, port: int) -> None:
         self.bytes = 0

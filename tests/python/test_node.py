@@ -325,13 +325,13 @@ def test_nodes_with_a_token() -> None:
     async def work() -> None:
         options: dict[str, Any] = {"host": "0.0.0.0", "framework": "numpy"}
         one, other = Node(token="the secret of the test", **options), Node(token="the secret of the test", **options)
-        stranger = Node(token="some other secret text")
-        async with one, other, stranger:
+        other_token = Node(token="some other secret text")
+        async with one, other, other_token:
             url = one.url.replace("0.0.0.0", "127.0.0.1")
             await one.publish("x", numpy.ones(3))
             assert (await other.pull(url, "x")).tensor.tolist() == [1, 1, 1]
             with pytest.raises(errors.NotAuthorised):
-                await stranger.pull(url, "x")
+                await other_token.pull(url, "x")
 
     asyncio.run(work())
 

@@ -192,7 +192,7 @@ TEST_CASE("items of streams are compressed both ways", "[compression][streams]")
     CHECK(client.statistics().compressed_in < 5 * 360'000);
 }
 
-TEST_CASE("a stranger gets and puts files compressed, by HTTP alone", "[compression]") {
+TEST_CASE("a client without our library gets and puts files compressed, by HTTP alone", "[compression]") {
     const ExampleDaemon server;
     const NamedTensors near(server.client());
     const TensorRef x = numbers(kCount);

@@ -210,13 +210,13 @@ TEST_CASE("a client is the same one on all its connections, and no other, with t
     CHECK(open.principal(request("x")).use != open.principal(elsewhere).use);
 
     Clients clients({2, 100, 0});
-    const auto stranger = clients.of("token:ann", false), own = clients.of("uid:1000", true);
-    CHECK(stranger->bytes_in_flight->take(100));
-    CHECK_FALSE(stranger->bytes_in_flight->take(101));
+    const auto bearer = clients.of("token:ann", false), own = clients.of("uid:1000", true);
+    CHECK(bearer->bytes_in_flight->take(100));
+    CHECK_FALSE(bearer->bytes_in_flight->take(101));
     CHECK(own->bytes_in_flight->take(1'000'000'000));
     for (const bool waits : {false, false, true})
-        CHECK(stranger->requests.take().has_value() == waits);
+        CHECK(bearer->requests.take().has_value() == waits);
     CHECK_FALSE(own->requests.take());
     clients.sweep();
-    CHECK(clients.of("token:ann", false) == stranger);
+    CHECK(clients.of("token:ann", false) == bearer);
 }
