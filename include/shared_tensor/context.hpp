@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <stop_token>
 #include <string_view>
 
 #include <shared_tensor/error.hpp>
@@ -51,6 +52,9 @@ public:
 
     /// True if the result is no longer wanted (task.cancel, deadline, the caller is gone). Return or throw soon.
     virtual bool cancelled() const = 0;
+
+    /// Is stopped when cancelled() becomes true; for waits that take a token. A callback of the token must not block.
+    virtual std::stop_token stop_token() const { return {}; }
 
     /// Throws CancelledError if cancelled(). Use it to leave a loop.
     void check_cancelled() const {

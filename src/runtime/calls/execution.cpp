@@ -140,18 +140,16 @@ void Execution::own_arguments() noexcept {
 
 void Execution::cancel(OutcomePointer outcome) {
     const auto never_ran = make_outcome(json_rpc::cancelled("the call was cancelled before it ran"));
-    bool first = false;
+    bool unwanted = false;
     Ended ended;
     state_.with([&](State& state) {
         if (state.phase == Phase::done) return;  // join() still works, and returns its outcome
-        first = !state.unwanted;
-        state.unwanted = true;
-        cancelled_.store(true);
+        unwanted = state.unwanted = true;
         if (outcome == nullptr && state.phase == Phase::waiting) outcome = never_ran;
         if (outcome != nullptr) ended = end(state, outcome);
     });
-    state_.notify_all();  // wakes sleep_until() and waiters of the outcome
-    if (first && cancelled_hook_) cancelled_hook_();
+    if (unwanted) stop_.request_stop();
+    state_.wake_all();  // sleep_until() and waiters of the outcome
     tell(ended, outcome);
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -88,7 +89,9 @@ public:
     void observe(Observer observer);
     /// `cancelled` is called once if the run is cancelled, before it begins or while it runs. Set it before other
     /// threads have the execution.
-    void on_cancelled(std::function<void()> cancelled) { cancelled_hook_ = std::move(cancelled); }
+    void on_cancelled(std::function<void()> cancelled) {
+        on_cancelled_.emplace(stop_.get_token(), std::move(cancelled));
+    }
 
     /// One reader of the outcome. The run is cancelled when its last Waiter is destroyed.
     class Waiter {
@@ -142,7 +145,8 @@ private:
     void own_what_stays(codec::Value& value);
 
     void progress(double fraction, std::string_view message) override;
-    bool cancelled() const override { return cancelled_.load(std::memory_order_relaxed); }
+    bool cancelled() const override { return stop_.stop_requested(); }
+    std::stop_token stop_token() const override { return stop_.get_token(); }
     bool sleep_until(SteadyTime time) const override;
     SteadyTime deadline() const override { return setup_.deadline; }
     const Caller& caller() const override { return caller_; }
@@ -152,13 +156,13 @@ private:
 
     Setup setup_;
     Caller caller_;
-    std::function<void()> cancelled_hook_;
+    std::stop_source stop_;
     const SteadyTime made_ = real_clock().now();
     std::atomic<std::int64_t> queue_ns_{0}, compute_ns_{0};
     std::atomic<std::uint64_t> copied_{0};
-    std::atomic<bool> cancelled_{false};
     std::atomic<bool> ended_{false};  ///< there is an outcome; a waiter checks this before it sleeps
     mutable Guarded<State> state_;
+    std::optional<std::stop_callback<std::function<void()>>> on_cancelled_;
 };
 
 }  // namespace shared_tensor::runtime
