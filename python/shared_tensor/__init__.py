@@ -1,7 +1,9 @@
 """Shares functions, models and tensors between processes.
 
-client = shared_tensor.Client()
-y = client.scale(x, factor=2)          # x: a tensor of torch, NumPy, JAX or any other framework with DLPack
+    client = shared_tensor.Client()
+    y = client.scale(x, factor=2)          # x: a tensor of torch, NumPy, JAX or any other framework with DLPack
+
+The classes for asyncio, for servers of tensors and for nodes are in modules of their own, imported when they are used.
 """
 
 import typing

@@ -11,13 +11,16 @@ Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
 class Tensor:
-    """A tensor without a framework: a view of memory that it keeps. It supports DLPack."""
+    """A tensor without a framework: a view of memory that it keeps. Libraries with DLPack take it without a copy:
+    `numpy.from_dlpack(tensor)`. Any thread may use it; it locks nothing."""
 
     @staticmethod
     def from_dlpack(tensor: Any) -> Tensor:
-        """Makes a view of another framework's tensor, without a copy."""
+        """Makes a view of another framework's tensor, without a copy; it keeps that tensor. Raises TypeError if
+        `tensor` has no `__dlpack__`, and what its `__dlpack__` raises."""
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """Elements in each dimension; () for a tensor without dimensions."""
     @property
     def strides(self) -> tuple[int, ...]:
         """In elements, not bytes."""
@@ -28,9 +31,11 @@ class Tensor:
     def device(self) -> str:
         """'cpu' or 'cuda:0'."""
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes of all elements, without gaps between them."""
     def view(self, dtype: str) -> Tensor:
-        """Returns a view of the same memory with elements of another dtype of the same size."""
+        """Returns a view of the same memory with elements of another dtype of the same size. Raises ValueError for
+        another size."""
     def __dlpack__(
         self,
         *,
@@ -42,23 +47,30 @@ class Tensor:
     def __dlpack_device__(self) -> tuple[int, int]: ...
 
 class Object:
-    """A handle of an object that stays in the server. Pass it to other functions of the server."""
+    """A handle of an object that stays in the server. Pass it to other functions of the server. The
+    object ends after its last handle (docs/lifecycle.md)."""
 
     @staticmethod
-    def keep(type: str, value: Any) -> Object: ...
+    def keep(type: str, value: Any) -> Object:
+        """In a server: makes a result that stays here, so that the caller gets its handle. `type`: its name for
+        callers, "module.Class". Functions do this by themselves for results that are no values."""
     @property
-    def type(self) -> str: ...
+    def type(self) -> str:
+        """The name of the object's class in the server: "module.Class"."""
     @property
-    def id(self) -> str: ...
+    def id(self) -> str:
+        """The server's name for the object."""
 
 class NamedReference:
-    """An argument that names a tensor in the server; the tensor itself is not sent."""
+    """An argument that names a tensor in the server; the tensor itself is not sent. Made by ref()."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """'name' or 'set/member'."""
 
 def ref(name: str) -> NamedReference:
-    """Passes a named tensor of the server ('name' or 'set/member') as an argument."""
+    """Passes a named tensor of the server ('name' or 'set/member') as an argument. The function gets the version that
+    is current when it is called; UnknownOrExpired is raised by the call if there is none."""
 
 class Client:
     def __init__(self, **options: Any) -> None: ...
@@ -155,15 +167,17 @@ class NamedTensors:
     def watch(self, name: str, after: int, seconds: float) -> int | None: ...
 
 class Context:
-    """The context of a running call. Do not use it after the function's end."""
+    """The context of a running call: a shared function gets it by a parameter of this type. Any thread may use it while
+    the function runs, and nobody after that. Only sleep() blocks."""
 
     def progress(self, fraction: float, message: str = "") -> None:
-        """Reports the progress to waiting callers: a fraction from 0 to 1."""
+        """Reports the progress to waiting callers: a fraction from 0 to 1, and a text for people."""
     @property
     def cancelled(self) -> bool:
         """True if the result is no longer wanted. Return soon."""
     def check_cancelled(self) -> None:
-        """Raises Cancelled if the result is no longer wanted."""
+        """Raises Cancelled if the result is no longer wanted: the call was cancelled, its deadline is over, or the
+        caller is gone."""
     def sleep(self, seconds: float) -> bool:
         """Sleeps until the time is over or the call is cancelled. Returns False if it is cancelled."""
     @property
@@ -177,9 +191,10 @@ class Context:
         """The caller's session; empty without one."""
     def empty(self, shape: Iterable[int], dtype: Any = "float32", framework: Any = None) -> Any:
         """Makes an uninitialised tensor in memory that is shared with callers. The function can return it any number of
-        times without a copy. What it writes to it later, holders of the result see."""
+        times without a copy. What it writes to it later, holders of the result see. `framework`: see
+        Client.options(). Without shared memory the tensor lies in ordinary memory."""
     def log(self, text: str, level: str = "info") -> None:
-        """Writes a line with the function's name to the server's log."""
+        """Writes a line with the function's name to the server's log. `level`: "debug", "info", "warn" or "error"."""
     def _reader(self, parameter: int) -> ItemReader: ...
     def _writer(self, parameter: int) -> ItemWriter: ...
 

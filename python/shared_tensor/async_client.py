@@ -26,7 +26,7 @@ class AsyncClient:
     client; any number of calls may wait for their turn. Cancelling the awaiting task cancels the call, and the server
     tells the function. Long work is better submitted: a running task holds no thread on either side of the wait.
 
-    One event loop uses a client. `async with` closes it.
+    One event loop uses a client; nothing but the constructor blocks it. `async with` closes it. Errors: as Client.
     """
 
     def __init__(
@@ -45,7 +45,8 @@ class AsyncClient:
         self._options = self._blocking._options
 
     async def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
-        """Calls a function and returns its result. Raises a child of RpcError."""
+        """Calls a function and returns its result. Raises what Client.call() raises. Do not change tensors of
+        arguments before the call has returned."""
         positional, named = args, kwargs
         if positional and named:  # needs the names of the parameters, which the first such call asks for
             positional, named = await asyncio.to_thread(self._blocking._arguments, method, args, kwargs)
@@ -105,7 +106,8 @@ class AsyncClient:
             call.cancel()
 
     async def close(self) -> None:
-        """Cancels the calls in flight and closes the connections."""
+        """Cancels the calls in flight, which raise Cancelled, and closes the connections. Later calls are a
+        RuntimeError."""
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -132,25 +134,32 @@ def _settle(outcome: asyncio.Future[Any], result: Any, error: BaseException | No
 
 
 class AsyncTask:
-    """A call that runs as a task in the server. It goes on when this object is gone."""
+    """A call that runs as a task in the server. It goes on when this object is gone. Made by AsyncClient.submit().
+
+    `await task` is `await task.result()`; `async for status in task` yields each change until the task has ended. It
+    raises what Task raises."""
 
     def __init__(self, task: Task[Any]) -> None:
         self._task = task
 
     @property
     def id(self) -> str:
+        """The task's id, for Client.task() in any process."""
         return self._task.id
 
     async def status(self) -> TaskStatus:
+        """What the server knows about the task now."""
         return await asyncio.to_thread(self._task.status)
 
     async def result(self) -> Any:
-        """Waits until the task has ended. Returns its result or raises its error."""
+        """Waits until the task has ended. Returns its result or raises its error. Cancelling the wait does not cancel
+        the task."""
         while not await asyncio.to_thread(self._task.wait, 1.0):
             pass
         return await asyncio.to_thread(self._task.result)
 
     async def cancel(self) -> TaskStatus:
+        """Cancels the task, unless it has ended already."""
         return await asyncio.to_thread(self._task.cancel)
 
     def __await__(self) -> Any:

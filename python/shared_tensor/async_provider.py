@@ -34,7 +34,7 @@ class SharedFunction(Generic[P, R]):
         return typing.cast(R, self._execute(args, kwargs, self._wait, None, None))
 
     def submit_async(self, *args: Any, **kwargs: Any) -> str:
-        """Returns the id of the task."""
+        """Starts the call as a task and returns its id."""
         return typing.cast(str, self._execute(args, kwargs, False, None, None))
 
     def execute_async(

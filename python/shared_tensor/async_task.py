@@ -23,7 +23,7 @@ class TaskStatus(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class TaskInfo:
-    """Times are in seconds since 1970."""
+    """What a task of AsyncSharedTensorClient does. Times are in seconds since 1970."""
 
     task_id: str
     function_path: str
@@ -31,15 +31,19 @@ class TaskInfo:
     status: TaskStatus
     created_at: float
     completed_at: float | None = None
+    """None while it runs."""
     error_message: str | None = None
+    """Of a failed task: the type and the text of its error."""
     progress: dict[str, Any] | None = None
     """`fraction`, from 0 to 1, and `message`, if the function has reported them."""
 
     def to_dict(self) -> dict[str, Any]:
+        """The fields as values of JSON."""
         return {**dataclasses.asdict(self), "status": self.status.value}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TaskInfo:
+        """The reverse of to_dict(). Raises ValueError for an unknown status."""
         return cls(**{**data, "status": TaskStatus(data["status"])})
 
 

@@ -52,7 +52,14 @@ class Client:
     `url`: "http://host:port", "https://host:port" or "unix:/path/of/socket"; None: SHARED_TENSOR_URL, else
     127.0.0.1 with port 2537 plus RANK. `token`: sent with each request; None: SHARED_TENSOR_TOKEN if `url` is None too.
     `timeout`: seconds for each call with all its tries; None: the function's own deadline, else the server's.
-    `retry`: a Retry, the number of tries, or None for no repeats.
+    `retry`: a Retry, the number of tries, or None for no repeats. `framework`: see options(). `connections`: at most
+    so many at once; more calls wait for one. `connect_timeout`: seconds for one try to connect. `wait_for_server`:
+    seconds in which the first call repeats failed tries to connect. `accept`: the transports for results, the
+    preferred one first; shared memory is put before them where it is usable. `local_socket`: the server's socket for
+    shared memory: a path, "auto" or "none". `devices`: whether tensors of GPUs cross without a copy: "auto", "cuda" or
+    "none". `compression`: "zstd" for tensors to and from other hosts, with `compression_level` 1 (fast) to 9 (small).
+    `authorities`: file with the authorities of an https server; "": the system's. `certificate`, `key`: files, for
+    servers that ask for them. Raises ValueError for a malformed url.
 
     A client is a connection pool. Any thread may use it; `copy.copy(client)` and the clients that `options()` returns
     share the pool. After os.fork() the child's copy makes its own connections. A call releases the GIL while it waits.
@@ -144,7 +151,11 @@ class Client:
     # ---- calls
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
-        """Calls a function and returns its result. Raises a child of RpcError."""
+        """Calls a function and returns its result. Blocks until the answer is there; Ctrl-C cancels the call.
+
+        Raises a child of RpcError for a failed call, and TypeError or ValueError for arguments that cannot be sent.
+        Do not change tensors of arguments before the call has returned. Tensors of the result belong to the caller.
+        """
         return self._call(method, *self._arguments(method, args, kwargs), self._convert(args, kwargs))
 
     def _call(self, method: str, positional: tuple[Any, ...], named: dict[str, Any], convert: Convert) -> Any:
@@ -161,16 +172,19 @@ class Client:
         return getattr(self._receipts, "last", None)
 
     def notify(self, method: str, /, *args: Any, **kwargs: Any) -> None:
-        """Calls a function without waiting for it. Its result and its errors are dropped."""
+        """Calls a function without waiting for it: blocks until the server has accepted the call. Its result and its
+        errors are dropped."""
         self._core.notify(method, *self._arguments(method, args, kwargs))
 
     def submit(self, method: str, /, *args: Any, **kwargs: Any) -> Task[Any]:
-        """Starts the call as a task in the server. Returns when the server has accepted it."""
+        """Starts the call as a task in the server. Blocks until the server has accepted it. The deadline of the client
+        does not hold for the task: see `task_deadline` of options()."""
         task = self._core.submit(method, *self._arguments(method, args, kwargs))
         return Task(task, self._convert(args, kwargs))
 
     def task(self, id: str) -> Task[Any]:
-        """A task that was submitted elsewhere."""
+        """A handle of a task that was submitted elsewhere. Sends nothing; its methods raise UnknownOrExpired for
+        an unknown id."""
         return Task(self._core.task(id), _convert.converter(self._options.framework))
 
     def stream(self, method: str, /, *args: Any, **kwargs: Any) -> Stream:
@@ -179,7 +193,7 @@ class Client:
         return Stream(call, self._convert(args, kwargs))
 
     def batch(self) -> Batch:
-        """Collects several calls that are sent as one request."""
+        """Collects several calls that are sent as one request. Sends nothing before the end of `with`."""
         return Batch(self)
 
     def __getattr__(self, name: str) -> RemoteFunction:
@@ -194,7 +208,8 @@ class Client:
         return typing.cast(Callable[..., T], RemoteFunction(self, name or like.__name__, like))
 
     def stub(self, protocol: type[T]) -> T:
-        """Returns an object with the functions of a Protocol (or any class): as function() for each of them."""
+        """Returns an object with the functions of a Protocol (or any class): as function() for each of them. Sends
+        nothing."""
         return typing.cast(T, Stub(self, protocol))
 
     # ---- clients with other options
@@ -229,7 +244,7 @@ class Client:
 
     def new_session(self) -> Client:
         """Returns a client with a new session in the server: a stateful model has its own state in each session. The
-        session ends with the last copy of the client."""
+        session ends with the last copy of the client, or after 10 minutes without a call."""
         made = object.__new__(Client)
         made._set(self._core.new_session(), self._options, self._shared)
         return made
@@ -241,14 +256,15 @@ class Client:
 
     @property
     def url(self) -> str:
+        """The server's url."""
         return self._shared.url
 
     def info(self) -> dict[str, Any]:
-        """The answer of server.info."""
+        """The server's name, versions and limits: the answer of server.info (docs/protocol.md)."""
         return typing.cast("dict[str, Any]", json.loads(self._core.info()))
 
     def discover(self) -> dict[str, Any]:
-        """The server's functions as an OpenRPC document."""
+        """The server's functions, their parameters and types, as an OpenRPC document."""
         return typing.cast("dict[str, Any]", json.loads(self._core.discover()))
 
     def ping(self) -> float:
@@ -261,13 +277,14 @@ class Client:
 
     def empty(self, shape: Iterable[int], dtype: str | Any = "float32") -> Any:
         """Makes an uninitialised tensor in memory that this process shares with the server. As an argument it is passed
-        without a copy, any number of times."""
+        without a copy, any number of times. It has the client's framework, or by default torch's if torch is imported,
+        else NumPy's. Raises ValueError for an unknown dtype. Without shared memory it lies in ordinary memory."""
         tensor = self._core.empty_in_shared_memory([int(size) for size in shape], _convert.dtype_name(dtype))
         convert = _convert.converter(self._options.framework)
         return tensor if convert is None else convert(tensor)
 
     def close(self) -> None:
-        """Ends the calls in flight of all copies. Later calls fail."""
+        """Ends the calls in flight of all copies: they raise TransportFailure, as do later calls."""
         self._pool.shutdown()
 
     def __enter__(self) -> Client:

@@ -20,7 +20,8 @@ class SharedTensorProviderError(SharedTensorError):
 
 
 class RpcError(SharedTensorProviderError):
-    """A failed call: the server's error, or the reason why there is no answer."""
+    """A failed call: the server's error, or the reason why there is no answer. Made by the package; it can be
+    pickled."""
 
     code: int
     message: str
@@ -63,17 +64,20 @@ class FunctionFailed(SharedTensorServerError):
 
 
 class ServerBusy(SharedTensorServerError):
-    """The server has too much work (-32001). `data`: retry_after_ms."""
+    """The server has too much work (-32001), and the client's tries are used up. The call did not run. `data`:
+    retry_after_ms."""
 
 
 class DeadlineExceeded(SharedTensorServerError, SharedTensorClientError, TimeoutError):
-    """The call's deadline is over (-32002): the server says so, or the client has waited so long."""
+    """The call's deadline is over (-32002): the server says so, or the client has waited so long. The function may have
+    run."""
 
 
 class Cancelled(SharedTensorServerError):
     """The call was cancelled (-32004)."""
 
     may_have_run: bool = True
+    """False if the function was not started."""
 
 
 class UnknownOrExpired(SharedTensorServerError, LookupError):
@@ -155,7 +159,8 @@ def _make(kind: str, code: int, message: str, data: str, text: str, may_have_run
 
 
 class BadArgument(SharedTensorError, TypeError):
-    """In a server: an argument does not fit a function's parameter. The caller gets InvalidParams."""
+    """In a server: an argument does not fit a function's parameter. The caller gets InvalidParams. Made by the package.
+    `parameter`, `expected` and `got` are texts."""
 
     def __init__(self, parameter: str, expected: str, got: str) -> None:
         super().__init__(f"{parameter}: expected {expected}, got {got}")

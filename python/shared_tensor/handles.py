@@ -20,7 +20,10 @@ Convert = Callable[[_core.Tensor], Any] | None
 
 
 class Task(Generic[T]):
-    """A call that runs as a task in the server. It goes on when this object is gone."""
+    """A call that runs as a task in the server. It goes on when this object is gone. Made by Client.submit().
+
+    Any thread may use it. Each method but on_progress() asks the server; it raises UnknownOrExpired if the server has
+    dropped the task. `for status in task` yields each change until the task has ended."""
 
     def __init__(self, core: _core.Task, convert: Convert) -> None:
         self._core = core
@@ -28,9 +31,11 @@ class Task(Generic[T]):
 
     @property
     def id(self) -> str:
+        """The task's id, for Client.task() in any process."""
         return self._core.id()
 
     def status(self) -> TaskStatus:
+        """What the server knows about the task now."""
         return TaskStatus(**self._core.status())
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -60,11 +65,12 @@ class Task(Generic[T]):
             bar.close()
 
     def cancel(self) -> TaskStatus:
-        """Cancels the task, unless it has ended already."""
+        """Cancels the task, unless it has ended already. The function is told; its result is dropped."""
         return TaskStatus(**self._core.cancel())
 
     def on_progress(self, report: Callable[[TaskStatus], None]) -> None:
-        """Calls `report` for each change of the task, on the thread that waits in wait() or result()."""
+        """Calls `report` for each change of the task, on the thread that waits in wait() or result(). Call it before
+        them. What `report` raises is printed and dropped."""
         self._core.on_progress(lambda fields: report(TaskStatus(**fields)))
 
     def __iter__(self) -> Iterator[TaskStatus]:
@@ -86,7 +92,9 @@ class Task(Generic[T]):
 
 
 class Reader:
-    """An iterator of the items that a function writes to a stream."""
+    """An iterator of the items that a function writes to a stream. Made by Stream.reader(). One thread at a time.
+
+    next() blocks until an item is there; it raises the error that ended the call."""
 
     def __init__(self, core: _core.Reader, convert: Convert) -> None:
         self._core = core
@@ -103,16 +111,19 @@ class Reader:
 
 
 class Writer:
-    """Takes the items of a stream that a function reads. `with` ends the stream."""
+    """Takes the items of a stream that a function reads. Made by Stream.writer(). One thread at a time. `with` ends the
+    stream; if an exception leaves the block, the call is cancelled when the Writer goes."""
 
     def __init__(self, core: _core.Writer) -> None:
         self._core = core
 
     def write(self, item: Any) -> bool:
-        """Sends an item. Blocks while the window is full. Returns False if the function wants no more items."""
+        """Sends an item. Blocks while the window is full. Returns False if the function wants no more items. Raises
+        TypeError for an item that cannot be sent, and the error that ended the call."""
         return self._core.write(item)
 
     def end(self) -> None:
+        """Ends the stream: the function sees its end after the last item."""
         self._core.end()
 
     def __enter__(self) -> Writer:
@@ -124,7 +135,9 @@ class Writer:
 
 
 class Stream:
-    """A call of a function with streams. Iterate over it to read the only stream that the function writes."""
+    """A call of a function with streams, on a connection of its own. Made by Client.stream(). Iterate over it to read
+    the only stream that the function writes; the end raises the call's error, if it failed. `with` cancels a call that
+    is not over. Any thread may use it, and write while another reads."""
 
     def __init__(self, core: _core.StreamCall, convert: Convert) -> None:
         self._core = core
@@ -139,10 +152,12 @@ class Stream:
         return Writer(self._core.writer(name))
 
     def result(self) -> Any:
-        """Blocks until the function has returned; returns its result or raises its error."""
+        """Blocks until the function has returned; returns its result or raises its error. Call it once, after all
+        writers have ended."""
         return self._core.result(self._convert)
 
     def cancel(self) -> None:
+        """Cancels the call: readers, writers and result() raise Cancelled. Does not block."""
         self._core.cancel()
 
     def __iter__(self) -> Iterator[Any]:
@@ -157,20 +172,21 @@ class Stream:
 
 
 class BatchItem:
-    """The answer to one call of a batch. It can be an argument of a later call of the same batch."""
+    """The answer to one call of a batch. Made by Batch.call(). It can be an argument of a later call of the same batch:
+    the server passes the result itself."""
 
     def __init__(self, core: _core.BatchItem, convert: Convert) -> None:
         self._core = core
         self._convert = convert
 
     def result(self) -> Any:
-        """Returns the result, or raises the error of this call."""
+        """Returns the result, or raises the error of this call; RuntimeError before the batch was sent."""
         return self._core.get(self._convert)
 
 
 class Batch:
     """Calls that are sent as one request: `with client.batch() as batch: total = batch.call("add", 1, 2)`, then
-    `total.result()`. The server may run them at once and in any order."""
+    `total.result()`. The server may run them at once and in any order. Made by Client.batch(). One thread at a time."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -178,16 +194,19 @@ class Batch:
         self.receipt: Receipt | None = None
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> BatchItem:
+        """Adds a call. Its arguments are read now."""
         positional, named = self._client._arguments(method, args, kwargs)
         plain = tuple(item._core if isinstance(item, BatchItem) else item for item in positional)
         by_name = {name: item._core if isinstance(item, BatchItem) else item for name, item in named.items()}
         return BatchItem(self._core.add(method, plain, by_name), self._client._convert(args, kwargs))
 
     def notify(self, method: str, /, *args: Any, **kwargs: Any) -> None:
+        """Adds a call without an answer."""
         self._core.notify(method, *self._client._arguments(method, args, kwargs))
 
     def send(self) -> None:
-        """Sends the batch, and blocks until all answers are there. Raises only if there are no answers."""
+        """Sends the batch, and blocks until all answers are there. Raises only if there are no answers: then a child of
+        RpcError. The end of `with` calls it."""
         self.receipt = Receipt(**self._core.send())
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
 """Tensors that a process publishes in a server under a name, and that other processes read without a copy.
 
-publish("weights", model.state_dict())                   # in one process
-weights = NamedTensors().get("weights")                  # in another
-weights["layer.0.weight"], weights.version
+    publish("weights", model.state_dict())                   # in one process
+    weights = NamedTensors().get("weights")                  # in another
+    weights["layer.0.weight"], weights.version
 
 A set of tensors is published in one step, under one version. What a process has read stays as it was, also after newer
 versions; its memory is given back with the last tensor. What a reader writes to its tensors is its own.
@@ -35,8 +35,10 @@ class NamedTensorInfo:
 
     name: str
     owner: str
+    """The user or token that published it: "uid:1000", "token:NAME"."""
     version: int
     bytes: int
+    """Memory that the server holds for it."""
     members: int | None
     """Number of tensors of a set; None for a single tensor."""
     dtype: str | None
@@ -44,6 +46,7 @@ class NamedTensorInfo:
     shape: tuple[int, ...] | None
     """None for a set."""
     published_at: str
+    """ISO 8601, in UTC."""
 
 
 def tensors_of(name: str, value: Any) -> Any:
@@ -58,7 +61,10 @@ def tensors_of(name: str, value: Any) -> Any:
 
 class NamedTensor(Mapping[str, Any]):
     """One version of a set of tensors, as it was read: a mapping of names to tensors of the client's framework. Of a
-    single tensor, `tensor` is the tensor, and the mapping is empty."""
+    single tensor, `tensor` is the tensor, and the mapping is empty. Made by NamedTensors.get().
+
+    It keeps the memory of this version, and so does each of its tensors. Tensors are made when they are first asked
+    for. One thread at a time."""
 
     def __init__(self, core: _core.NamedTensor, convert: Any) -> None:
         self._core = core
@@ -68,18 +74,22 @@ class NamedTensor(Mapping[str, Any]):
 
     @property
     def name(self) -> str:
+        """The published name."""
         return self._core.name
 
     @property
     def version(self) -> int:
+        """1 for the first publication of the name, then one more for each."""
         return self._core.version
 
     @property
     def metadata(self) -> dict[str, str]:
+        """The texts that the publisher gave."""
         return self._core.metadata
 
     @property
     def tensor(self) -> Any:
+        """The tensor, if the name has a single one. Raises TypeError for a set."""
         if self._core.is_set:
             raise TypeError(
                 f"{self.name} is a set of {len(self)} tensors: take them by their names, like {self._some()}"
@@ -108,7 +118,7 @@ class NamedTensor(Mapping[str, Any]):
         return len(self._names)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a safetensors file. A single tensor becomes a member with its own name."""
+        """Writes a safetensors file. A single tensor becomes a member with its own name. Raises OSError."""
         self._core.save(os.fspath(path))
 
     def __repr__(self) -> str:
@@ -140,7 +150,7 @@ class NamedTensors:
         be changed afterwards.
 
         metadata: short texts for readers. if_version: publish only if this is the current version (0: the name does not
-        exist); else InvalidParams is raised.
+        exist); else InvalidParams is raised. Raises TypeError for members that are no tensors, and ServerOutOfMemory.
         """
         made = self._core.publish(name, tensors_of(name, tensors), dict(metadata or {}), if_version, self._is_remote())
         return Published(*made)
@@ -153,7 +163,8 @@ class NamedTensors:
         metadata: Mapping[str, str] | None = None,
         if_version: int | None = None,
     ) -> Published:
-        """Publishes a safetensors file as a set, with its metadata. The file is read once, into the server's memory."""
+        """Publishes a safetensors file as a set, with its metadata. The file is read once, into the server's memory.
+        Raises OSError, and what publish() raises."""
         made = self._core.publish_file(name, os.fspath(path), dict(metadata or {}), if_version, self._is_remote())
         return Published(*made)
 
@@ -181,5 +192,9 @@ class NamedTensors:
 
 
 def publish(name: str, tensors: Any, *, client: Client | None = None, **options: Any) -> Published:
-    """NamedTensors(client).publish(name, tensors): `client` is None for the server at SHARED_TENSOR_URL."""
+    """NamedTensors(client).publish(name, tensors): `client` is None for the server at SHARED_TENSOR_URL. Blocks until
+    readers can get the new version."""
     return NamedTensors(client).publish(name, tensors, **options)
+
+
+__all__ = ["NamedTensor", "NamedTensorInfo", "NamedTensors", "Published", "publish"]

@@ -57,7 +57,7 @@ def _write_whole(path: str, text: str) -> None:
 
 
 class SharedTensorProvider:
-    """Functions that other processes may call.
+    """Functions that other processes may call. Any thread may use a provider.
 
         provider = SharedTensorProvider()
 
@@ -142,6 +142,9 @@ class SharedTensorProvider:
         whose type hint names none: "torch", "numpy", "jax" or "none". singleton: the function runs once for each set of
         arguments, and the result is kept: all callers use the same model. singleton_key_formatter: says which calls get
         the same result: "{size}" makes one result for each value of the argument `size`.
+
+        Raises TypeError for parameters or type hints that callers cannot be told, ValueError for a name that is taken,
+        and RuntimeError once the provider serves.
         """
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -185,7 +188,7 @@ class SharedTensorProvider:
         return call
 
     def register(self, name: str, function: Callable[..., Any], **options: Any) -> None:
-        """Shares a function that exists already, a bound method for example."""
+        """Shares a function that exists already, a bound method for example. `options`: see share()."""
         self.share(name, **options)(function)
 
     def _target(self) -> str | None:
@@ -272,12 +275,14 @@ class SharedTensorProvider:
 
     @property
     def url(self) -> str:
+        """The server's url. Raises RuntimeError if the provider does not serve."""
         if self._server is None:
             raise RuntimeError("the provider does not serve: call start() or serve()")
         return self._server.url
 
     def stop(self, drain_time: float = 10.0) -> bool:
-        """Ends the server: calls in flight may take `drain_time` seconds. Returns False if one took longer."""
+        """Ends the server: blocks until the calls in flight have ended, at most `drain_time` seconds. Returns False if
+        one took longer. May be called more than once."""
         server, self._server = self._server, None
         return server is None or server.stop(drain_time)
 

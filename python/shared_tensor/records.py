@@ -14,6 +14,7 @@ class Retry:
     """How often a call is sent at most; 1: it is never repeated."""
     first_delay: float = 0.05
     longest_delay: float = 5.0
+    """In seconds, as `first_delay`."""
     random: bool = True
     """False: each delay is as long as it may be. Clients that failed together then also repeat together."""
 
@@ -23,6 +24,7 @@ class Receipt:
     """How a call went. Times are in seconds."""
 
     request_id: str
+    """As in the server's log."""
     tries: int
     """How often the request was sent: 1 if it was not repeated."""
     transports: list[tuple[str, int, int]]
@@ -34,9 +36,11 @@ class Receipt:
     run: float | None
     """How long the function ran. None if no function ran."""
     total: float
+    """From the call to its return, in the client."""
 
     @property
     def retries(self) -> int:
+        """tries - 1."""
         return max(0, self.tries - 1)
 
     def _repr_html_(self) -> str:
@@ -56,11 +60,14 @@ class TaskStatus:
     fraction: float | None = None
     """From 0 to 1; None before the function's first report."""
     message: str = ""
+    """The function's last text for people."""
     created_at: str = ""
     updated_at: str = ""
+    """ISO 8601, in UTC, as `created_at`."""
     error: str = ""
     """JSON text of the error of a failed task."""
 
     @property
     def ended(self) -> bool:
+        """Whether the state is completed, failed or cancelled."""
         return self.state in ("completed", "failed", "cancelled")

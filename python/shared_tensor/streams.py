@@ -103,7 +103,7 @@ class TensorServicer:
         return self._provider.start(port, host, token_file=token_file, insecure=insecure, workers=workers)
 
     def stop(self, grace: float = 5.0) -> None:
-        """Stops the server. Streams in flight may take `grace` seconds."""
+        """Stops the server: blocks until the streams in flight have ended, at most `grace` seconds."""
         self._provider.stop(grace)
 
 
@@ -136,7 +136,7 @@ def _exchange(client: Client, tensors: Iterable[Any]) -> list[Any]:
 
 
 class TensorClient:
-    """Exchanges tensors with a TensorServicer. `async with` closes it.
+    """Exchanges tensors with a TensorServicer. `async with` closes it. Errors: children of RpcError.
 
     token: for a server that needs one. timeout: seconds for a call with all its tensors. `options` are those of Client.
     """
@@ -153,7 +153,7 @@ class TensorClient:
         self._client = Client(f"http://{host}:{port}", token, timeout, **options)
 
     async def send_tensors(self, *tensors: Any) -> TensorResponse:
-        """Sends tensors to the server."""
+        """Sends tensors to the server, and returns when it has all of them."""
         return await asyncio.to_thread(self._send, tensors)
 
     def _send(self, tensors: tuple[Any, ...]) -> TensorResponse:
@@ -174,6 +174,7 @@ class TensorClient:
         return await asyncio.to_thread(_exchange, self._client, tensors)
 
     async def close(self) -> None:
+        """Ends the calls in flight. Later calls fail."""
         await asyncio.to_thread(self._client.close)
 
     async def __aenter__(self) -> TensorClient:

@@ -1,7 +1,9 @@
 """Models of torch on published weights.
 
-attached = attach(model, "weights")      # the parameters are the published tensors, without a copy
-attached.watch()                         # from now on each new version is swapped in, between two calls of the model
+    attached = attach(model, "weights")  # the parameters are the published tensors, without a copy
+    attached.watch()                     # from now on each new version is swapped in, between two calls of the model
+
+Needs torch 2.1 or newer.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ class _Gate:
 
 
 class Attached:
-    """A model whose parameters are published tensors. `update()` and `watch()` change them between two calls."""
+    """A model whose parameters are published tensors. `update()` and `watch()` change them between two calls. Made by
+    attach(). Any thread may use it; `with` detaches it. `error`: why the last new version was not taken; None if the
+    model has the newest that is known."""
 
     def __init__(self, model: Any, name: str, names: NamedTensors, strict: bool) -> None:
         import torch  # type: ignore[import-not-found,unused-ignore]
@@ -93,7 +97,6 @@ class Attached:
             model.register_forward_hook(self._gate.leave, always_call=True),
         ]
         self.error: Exception | None = None
-        """Why the last new version was not taken; None if the model has the newest that is known."""
 
     @property
     def version(self) -> int:
@@ -102,10 +105,13 @@ class Attached:
 
     @property
     def weights(self) -> NamedTensor:
+        """The published tensors that the model has."""
         return self._weights
 
     def update(self) -> bool:
-        """Takes the newest version. Waits for calls of the model that run. Returns False if there is no newer one."""
+        """Takes the newest version. Blocks until calls of the model that run have ended. Returns False if there is no
+        newer one. Raises what attach() raises, and RuntimeError inside a call of the model; then the model keeps its
+        weights."""
         weights = self._names.get(self._name)
         if weights.version == self.version:
             return False
@@ -143,7 +149,7 @@ class Attached:
                 self._stop.wait(1.0)
 
     def detach(self) -> None:
-        """Ends watch(). The model keeps its weights."""
+        """Ends watch(): blocks until its thread has ended, about a second. The model keeps its weights."""
         self._stop.set()
         for hook in self._hooks:
             hook.remove()
@@ -169,3 +175,6 @@ def attach(model: Any, name: str, *, client: Client | None = None, strict: bool 
     nothing is published, KeyError or ValueError if the weights do not fit.
     """
     return Attached(model, name, NamedTensors((client or Client()).options(framework="torch")), strict)
+
+
+__all__ = ["Attached", "attach"]

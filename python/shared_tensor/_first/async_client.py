@@ -33,6 +33,7 @@ class AsyncSharedTensorClient(TaskCalls):
 
     @property
     def client(self) -> Client:
+        """The Client that makes the calls."""
         return self._first.client
 
     def close(self) -> None:

@@ -42,7 +42,7 @@ class SharedTensorClient:
         self.client = Client(self.server_url, token, timeout, Retry(tries=retry_count + 1))
 
     def call_function(self, function: str, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Calls a function of the server and returns its result."""
+        """Calls a function of the server and returns its result. Blocks. Raises a child of RpcError."""
         positional, named = tuple(args), dict(kwargs or {})
         if self.verbose_debug:
             debug("call %s at %s: args=%r, kwargs=%r", function, self.server_url, positional, named)

@@ -46,10 +46,12 @@ class SharedTensorServer:
 
     @property
     def running(self) -> bool:
+        """Whether it serves."""
         return self._served is not None
 
     @property
     def url(self) -> str:
+        """The server's url. Raises RuntimeError if it does not serve."""
         if self._served is None:
             raise RuntimeError("the server does not run: call start()")
         return self._served.url
@@ -81,7 +83,7 @@ class SharedTensorServer:
         return provider
 
     def stop(self) -> None:
-        """Ends the server; calls in flight may take 10 s."""
+        """Ends the server: blocks until the calls in flight have ended, at most 10 s."""
         served, self._served = self._served, None
         if served is not None:
             served.stop()

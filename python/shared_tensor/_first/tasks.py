@@ -24,6 +24,7 @@ class TaskCalls:
 
     @property
     def client(self) -> Client:
+        """The Client that makes the calls."""
         raise NotImplementedError
 
     def submit_task(
@@ -41,6 +42,7 @@ class TaskCalls:
         return task.id
 
     def get_task_status(self, task_id: str) -> TaskInfo:
+        """What the server knows about the task now. Raises UnknownOrExpired."""
         return info_of(self.client.call("task.get", id=task_id))
 
     def get_task_result(self, task_id: str) -> Any:

@@ -61,6 +61,8 @@ class ComputeClient(_Client):
     timeout: seconds for a call with all its repeats. retry_strategy: when a failed call is repeated; None:
     ExponentialBackoff(). codec: CompressedTensorCodec for slow networks. idempotent: False if the function has a state:
     then a call is not repeated if it may have run. `options` are those of Client (token, certificate, ...).
+
+    Any thread may use it. Errors: children of RpcError, after the last repeat.
     """
 
     def __init__(
@@ -83,7 +85,7 @@ class ComputeClient(_Client):
         return _is_served(self._client)
 
     def compute(self, input_tensor: Any) -> Any:
-        """Runs the server's function. The result has the framework of `input_tensor`."""
+        """Runs the server's function. Blocks. The result has the framework of `input_tensor`."""
         return self._retry_strategy.execute(self._compute_once, input_tensor)
 
     def _compute_once(self, input_tensor: Any) -> Any:
@@ -104,6 +106,7 @@ class ComputeClient(_Client):
         return typing.cast("dict[str, Any]", self._client.call("service_info"))
 
     def close(self) -> None:
+        """Ends the calls in flight. Later calls fail."""
         self._client.close()
         self._probe.close()
 
@@ -162,6 +165,7 @@ class AsyncComputeClient(_Client):
         return typing.cast("dict[str, Any]", await self._client.call("service_info"))
 
     async def close(self) -> None:
+        """Ends the calls in flight. Later calls fail."""
         await self._client.close()
         self._probe.close()
 

@@ -24,15 +24,17 @@ class CompressedTensorCodec(TensorCodec):
     are compressed; each side's level is used for the tensors that this side sends."""
 
     def __init__(self, compression_level: int = 6) -> None:
-        """compression_level: 1 (fast) to 9 (small)."""
+        """compression_level: 1 (fast) to 9 (small); else ValueError."""
         if not 1 <= compression_level <= 9:
             raise ValueError(f"compression_level={compression_level}: use 1 (fast) to 9 (small)")
         self.compression_level = compression_level
 
     @property
     def client_options(self) -> dict[str, Any]:
+        """Options of shared_tensor.Client."""
         return {"compression": "zstd", "compression_level": self.compression_level}
 
     @property
     def server_options(self) -> dict[str, Any]:
+        """Options of SharedTensorProvider.start()."""
         return {"compression_level": self.compression_level}

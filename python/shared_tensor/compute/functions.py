@@ -15,7 +15,7 @@ class ComputeFunction(abc.ABC):
 
     @abc.abstractmethod
     def compute(self, input_tensor: Any) -> Any:
-        """Returns the result for a tensor."""
+        """Returns the result for a tensor. It may be a view of `input_tensor`, which belongs to this call."""
 
     def get_info(self) -> dict[str, Any]:
         """What clients are told by get_service_info(): "name", "device" and whatever else they may know."""
@@ -63,12 +63,14 @@ class ModelComputeFunction(ComputeFunction):
         self.model_name = model_name or type(model).__name__
 
     def compute(self, input_tensor: Any) -> Any:
+        """Returns the model's result. It is on `device`."""
         import torch
 
         with torch.no_grad():
             return self.model(input_tensor.to(self.device))
 
     def get_info(self) -> dict[str, Any]:
+        """The model's name and device."""
         return {"name": self.model_name, "device": self.device}
 
 
@@ -81,7 +83,9 @@ class AsyncModelComputeFunction(AsyncComputeFunction):
         self._function = ModelComputeFunction(model, device, model_name)
 
     async def compute(self, input_tensor: Any) -> Any:
+        """Returns the model's result. It is on `device`."""
         return await asyncio.to_thread(self._function.compute, input_tensor)
 
     def get_info(self) -> dict[str, Any]:
+        """The model's name and device."""
         return self._function.get_info()

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class NodeMessage:
-    """A tensor that another node pushed."""
+    """A tensor that another node pushed. The tensor belongs to the receiver, in the node's framework."""
 
     name: str
     tensor: Any
@@ -58,7 +58,8 @@ class Node:
     for `push_timeout` seconds. framework: of the tensors that pull() and receive() return: see Client.options().
     concurrency: publications, pulls and pushes at once; more wait for their turn.
 
-    A cancelled publish(), pull() or push() goes on in its thread, and its result is dropped.
+    A cancelled publish(), pull() or push() goes on in its thread, and its result is dropped. Errors: children of
+    RpcError; RuntimeError before start().
     """
 
     def __init__(
@@ -147,7 +148,8 @@ class Node:
         return NamedTensor(await self._run(self._core.pull, url, name, version, first_row, last_row), self._convert)
 
     async def push(self, url: str, name: str, tensor: Any) -> None:
-        """Sends a tensor to the inbox of the node at `url`. Returns when it is in the inbox."""
+        """Sends a tensor to the inbox of the node at `url`. Returns when it is in the inbox. Raises ServerBusy if the
+        inbox was full for `push_timeout` seconds."""
         await self._run(self._core.push, url, name, _core.Tensor.from_dlpack(tensor))
 
     async def receive(self, timeout: float | None = None) -> NodeMessage | None:
@@ -162,6 +164,7 @@ class Node:
         return value if self._convert is None else _convert.apply(value, self._convert)
 
     def statistics(self) -> NodeStatistics:
+        """Counts since the node was started."""
         return NodeStatistics(**self._core.statistics())
 
     def peers(self) -> dict[str, dict[str, int]]:

@@ -21,13 +21,16 @@ class PyTensorData:
 
     @property
     def shape(self) -> list[int]:
+        """Elements in each dimension."""
         return list(self._tensor.shape)
 
     @property
     def dtype(self) -> str:
+        """The dtype's name in torch: "float32"."""
         return self._tensor.dtype
 
     def as_bytes(self) -> bytes:
+        """A copy of the elements, in C order."""
         return _core.bytes_of_tensor(self._tensor)
 
     def as_numpy(self) -> Any:
@@ -70,9 +73,11 @@ class PyTensorNode:
         self._node = Node(**options, framework="none")
 
     async def start(self) -> None:
+        """Starts to serve."""
         await self._node.start()
 
     async def get_node_addr(self) -> str:
+        """The URL of this node, for other nodes."""
         return self._node.url
 
     def register_tensor(self, name: str, tensor: PyTensorData) -> None:
