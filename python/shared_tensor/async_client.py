@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from . import _convert, _core
+from . import _convert, _core, _inputs
 from ._first.async_client import AsyncSharedTensorClient, execute_remote_function_async
 from .client import Client, Framework
-from .handles import Task
+from .errors import Cancelled, RpcError
+from .handles import Stream, Task, Writer
 from .records import Receipt, Retry, TaskStatus
 
 _last_receipt: contextvars.ContextVar[tuple[Any, Receipt | None]] = contextvars.ContextVar(
@@ -43,6 +46,7 @@ class AsyncClient:
         self._blocking = Client(url, token, timeout, retry, framework=framework, **options)
         self._core = _core.AsyncClient(concurrency, **self._blocking._shared.pool_options)
         self._options = self._blocking._options
+        self._streams = asyncio.Semaphore(concurrency)
 
     async def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Calls a function and returns its result. Raises what Client.call() raises. Do not change tensors of
@@ -87,6 +91,7 @@ class AsyncClient:
         made = object.__new__(AsyncClient)
         made._blocking = self._blocking.options(**options)
         made._core = self._core
+        made._streams = self._streams
         made._options = made._blocking._options
         return made
 
@@ -94,16 +99,18 @@ class AsyncClient:
         """Starts the call as a task in the server. Returns when the server has accepted it."""
         return AsyncTask(await asyncio.to_thread(self._blocking.submit, method, *args, **kwargs))
 
-    async def stream(self, method: str, /, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        """Yields the items of the stream that a function writes."""
-        call = await asyncio.to_thread(self._blocking.stream, method, *args, **kwargs)
-        reader, end = call.reader(), object()
-        try:
-            while (item := await asyncio.to_thread(next, reader, end)) is not end:
-                yield item
-            await asyncio.to_thread(call.result)
-        finally:
-            call.cancel()
+    def stream(self, method: str, /, *args: Any, **kwargs: Any) -> AsyncStream:
+        """Calls a function with streams: `async for item in client.stream("detect", windows=windows)`, or `await
+        client.stream(...).result()` for a function that only reads.
+
+        An argument that is an asynchronous iterator, or an iterator, is a stream that the function reads; it may be
+        given by position if there is one. If it raises, the call is cancelled, and the exception is raised here.
+
+        The C++ client has no asynchronous streams: a stream that runs has a thread for what it reads, and one for each
+        iterator. At most `concurrency` streams run at once, and more wait for their turn. A plain iterator is run in
+        its thread, so it may block.
+        """
+        return AsyncStream(self._blocking, self._streams, method, args, kwargs)
 
     async def close(self) -> None:
         """Cancels the calls in flight, which raise Cancelled, and closes the connections. Later calls are a
@@ -131,6 +138,81 @@ def _settle(outcome: asyncio.Future[Any], result: Any, error: BaseException | No
         outcome.set_result(result)
     else:
         outcome.set_exception(error)
+
+
+class AsyncStream:
+    """A call of a function with streams, which starts when it is iterated, or when result() is awaited: do one of them,
+    once. Made by AsyncClient.stream(). Leaving the loop cancels the call."""
+
+    def __init__(
+        self, client: Client, turns: asyncio.Semaphore, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        values, named, self._inputs = _inputs.split(args, kwargs)
+        self._start = functools.partial(client.stream, method, *values, **named)
+        self._turns = turns
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        async with self._running() as (call, run):
+            reader, end = call.reader(), object()
+            while (item := await run(next, reader, end)) is not end:
+                yield item
+            await run(call.result)
+
+    async def result(self) -> Any:
+        """Waits until the function has returned; returns its result or raises its error. Items that it writes are
+        dropped."""
+        async with self._running() as (call, run):
+            return await run(call.result)
+
+    @contextlib.asynccontextmanager
+    async def _running(self) -> AsyncIterator[tuple[Stream, Run]]:
+        """The call, and what runs its blocking methods in threads of its own: so it never waits for another call."""
+        async with self._turns:
+            threads = ThreadPoolExecutor(1 + len(self._inputs), "shared_tensor stream")
+            run = functools.partial(asyncio.get_running_loop().run_in_executor, threads)
+            call: Stream | None = None
+            feeders: list[asyncio.Task[None]] = []
+            try:
+                call = await run(self._start)
+                for name, items in self._inputs.items():
+                    feeders.append(asyncio.create_task(_feed(call, call.writer(name), items, run)))
+                yield call, run
+            except Cancelled:
+                for feeder in feeders:
+                    if feeder.done() and not feeder.cancelled() and (error := feeder.exception()) is not None:
+                        raise error from None
+                raise
+            finally:
+                if call is not None:
+                    call.cancel()
+                for feeder in feeders:
+                    feeder.cancel()
+                await asyncio.gather(*feeders, return_exceptions=True)
+                threads.shutdown(wait=False)
+
+
+Run = Callable[..., Awaitable[Any]]
+
+
+async def _feed(call: Stream, writer: Writer, items: Any, run: Run) -> None:
+    """Writes all items, and ends the stream. If `items` raises, cancels the call."""
+    try:
+        if isinstance(items, Iterator):
+            await run(_inputs.feed, writer, items)
+            return
+        async for item in items:
+            try:
+                if not await run(writer.write, item):
+                    return
+            except RpcError:  # the call is over, and its reader raises the error
+                return
+        await run(writer.end)
+    except BaseException:
+        call.cancel()
+        raise
+    finally:
+        if hasattr(items, "aclose"):
+            await items.aclose()
 
 
 class AsyncTask:
@@ -172,4 +254,4 @@ class AsyncTask:
             yield status  # type: ignore[misc]
 
 
-__all__ = ["AsyncClient", "AsyncSharedTensorClient", "AsyncTask", "execute_remote_function_async"]
+__all__ = ["AsyncClient", "AsyncSharedTensorClient", "AsyncStream", "AsyncTask", "execute_remote_function_async"]

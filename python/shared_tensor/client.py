@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from . import _convert, _core
+from . import _convert, _core, _inputs
 from .errors import RpcError
 from .handles import Batch, Convert, Stream, Task
 from .records import Receipt, Retry
@@ -188,9 +188,19 @@ class Client:
         return Task(self._core.task(id), _convert.converter(self._options.framework))
 
     def stream(self, method: str, /, *args: Any, **kwargs: Any) -> Stream:
-        """Calls a function with streams. `timeout` is the deadline of the whole call."""
-        call = self._core.stream(method, *self._arguments(method, args, kwargs))
-        return Stream(call, self._convert(args, kwargs))
+        """Calls a function with streams. Blocks until the server is about to run it. `timeout` is the deadline of the
+        whole call; the call is not repeated once it was sent. Raises what call() raises.
+
+        An argument that is an iterator is a stream that the function reads: `client.stream("detect", windows=windows)`.
+        It may be given by position if there is one. A thread takes its items and sends them, until the function wants
+        no more. If the iterator raises, the call is cancelled, and reading or result() raises that exception. Without
+        such arguments, use Stream.writer().
+        """
+        values, named, inputs = _inputs.split(args, kwargs)
+        if not all(isinstance(items, Iterator) for items in inputs.values()):
+            raise TypeError("an asynchronous iterator as an argument: use AsyncClient, or pass an iterator")
+        call = self._core.stream(method, *self._arguments(method, values, named))
+        return Stream(call, self._convert(values, named), inputs)
 
     def batch(self) -> Batch:
         """Collects several calls that are sent as one request. Sends nothing before the end of `with`."""

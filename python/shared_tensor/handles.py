@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 import typing
@@ -9,6 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from . import _core
+from ._inputs import Feeder
+from .errors import Cancelled
 from .records import Receipt, TaskStatus
 
 if typing.TYPE_CHECKING:
@@ -112,10 +115,11 @@ class Reader:
 
 class Writer:
     """Takes the items of a stream that a function reads. Made by Stream.writer(). One thread at a time. `with` ends the
-    stream; if an exception leaves the block, the call is cancelled when the Writer goes."""
+    stream; if an exception leaves the block, it cancels the call."""
 
-    def __init__(self, core: _core.Writer) -> None:
+    def __init__(self, core: _core.Writer, cancel: Callable[[], None]) -> None:
         self._core = core
+        self._cancel = cancel
 
     def write(self, item: Any) -> bool:
         """Sends an item. Blocks while the window is full. Returns False if the function wants no more items. Raises
@@ -132,6 +136,8 @@ class Writer:
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:
             self.end()
+        else:  # the function must not take a part of the items for all of them
+            self._cancel()
 
 
 class Stream:
@@ -139,9 +145,12 @@ class Stream:
     the only stream that the function writes; the end raises the call's error, if it failed. `with` cancels a call that
     is not over. Any thread may use it, and write while another reads."""
 
-    def __init__(self, core: _core.StreamCall, convert: Convert) -> None:
+    def __init__(
+        self, core: _core.StreamCall, convert: Convert, inputs: dict[str, Iterator[Any]] | None = None
+    ) -> None:
         self._core = core
         self._convert = convert
+        self._feeders = [Feeder(self, name, items) for name, items in (inputs or {}).items()]
 
     def reader(self, name: str = "") -> Reader:
         """The reading end of a stream that the function writes; the name may be omitted if there is one."""
@@ -149,20 +158,37 @@ class Stream:
 
     def writer(self, name: str = "") -> Writer:
         """The writing end of a stream that the function reads; the name may be omitted if there is one."""
-        return Writer(self._core.writer(name))
+        return Writer(self._core.writer(name), self._core.cancel)
 
     def result(self) -> Any:
         """Blocks until the function has returned; returns its result or raises its error. Call it once, after all
         writers have ended."""
-        return self._core.result(self._convert)
+        with self._errors_of_feeders():
+            return self._core.result(self._convert)
+
+    @contextlib.contextmanager
+    def _errors_of_feeders(self) -> Iterator[None]:
+        """An iterator that raised has cancelled the call: its exception is the reason."""
+        try:
+            yield
+        except Cancelled:
+            for feeder in self._feeders:
+                if feeder.error is not None:
+                    raise feeder.error from None
+            raise
 
     def cancel(self) -> None:
         """Cancels the call: readers, writers and result() raise Cancelled. Does not block."""
         self._core.cancel()
 
     def __iter__(self) -> Iterator[Any]:
-        yield from self.reader()
-        self.result()
+        try:
+            with self._errors_of_feeders():
+                yield from self.reader()
+            self.result()
+        finally:
+            if self._feeders:
+                self.cancel()  # ends their threads; of a call that is over, it does nothing
 
     def __enter__(self) -> Stream:
         return self

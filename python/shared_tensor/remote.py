@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import threading
 import typing
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from typing import Any
 
 from . import _convert, _core, _types
@@ -15,7 +14,6 @@ if typing.TYPE_CHECKING:
     from ._function import Definition
     from .async_client import AsyncClient
     from .client import Client
-    from .handles import Stream
 
 
 class Result:
@@ -96,51 +94,27 @@ class Stub:
                 setattr(self, name, RemoteFunction(client, name, function))
 
 
-class _Feeder(threading.Thread):
-    """Writes the items of an iterator into a stream of a call."""
+def _with_iterators(definition: Definition, named: dict[str, Any]) -> dict[str, Any]:
+    """Makes iterators of the arguments for the streams that the function reads: a list of items, for example."""
+    readers = {parameter.name for parameter in definition.parameters if parameter.flow == "reader"}
+    return {name: _iterator(value) if name in readers else value for name, value in named.items()}
 
-    def __init__(self, call: Stream, name: str, items: Any) -> None:
-        super().__init__(name=f"shared_tensor {name}", daemon=True)
-        self._call, self._writer, self._items = call, call.writer(name), items
-        self.error: BaseException | None = None
-        self.start()
 
-    def run(self) -> None:
-        try:
-            with self._writer:
-                for item in self._items:
-                    if not self._writer.write(item):
-                        return
-        except BaseException as error:
-            self.error = error
-            self._call.cancel()
+def _iterator(items: Any) -> Any:
+    return aiter(items) if isinstance(items, AsyncIterable) else iter(items)
 
 
 def _streamed(client: Client, definition: Definition, named: dict[str, Any]) -> Any:
-    """Calls a function with streams: iterators among the arguments are sent item by item."""
-    flows = {parameter.name: parameter.flow for parameter in definition.parameters}
-    call = client.stream(definition.name, **{name: value for name, value in named.items() if flows[name] == "value"})
-    feeders = [_Feeder(call, name, value) for name, value in named.items() if flows[name] == "reader"]
-
-    def fed() -> None:
-        for feeder in feeders:
-            feeder.join()
-            if feeder.error is not None:
-                raise feeder.error
+    """Calls a function with streams."""
+    call = client.stream(definition.name, **_with_iterators(definition, named))
 
     def items() -> Iterator[Any]:
         try:
             yield from call
         finally:
             call.cancel()
-            fed()
 
-    if definition.streams_out:
-        return items()
-    try:
-        return call.result()
-    finally:
-        fed()
+    return items() if definition.streams_out else call.result()
 
 
 def function_of(
@@ -158,15 +132,13 @@ def function_of(
 
     async def awaited(*args: Any, **kwargs: Any) -> Any:
         if streams:
-            import asyncio
-
-            return await asyncio.to_thread(plain, *args, **kwargs)
+            return await later().stream(name, **_with_iterators(definition, signature.named(args, kwargs))).result()
         caller = later()
         value = await caller.options(framework="none").call(name, **signature.named(args, kwargs))
         return signature.result.read(value, caller._blocking._convert(args, kwargs))
 
     async def items(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        async for item in later().stream(name, **signature.named(args, kwargs)):
+        async for item in later().stream(name, **_with_iterators(definition, signature.named(args, kwargs))):
             yield item
 
     if inspect.isasyncgenfunction(function):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import itertools
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import numpy
@@ -73,6 +75,108 @@ def test_tasks_and_streams(provider: Any) -> None:
         async for item in client.stream("count", 1_000_000):
             if item == 3:
                 break
+
+    run(provider, work)
+
+
+async def numbers(count: int, pause: float = 0) -> AsyncIterator[int]:
+    for number in range(count):
+        await asyncio.sleep(pause)
+        yield number
+
+
+def test_iterators_as_arguments_are_streams(provider: Any) -> None:
+    async def work(client: AsyncClient) -> None:
+        sums = list(itertools.accumulate(range(300)))
+        assert [item async for item in client.stream("running_sum", numbers=numbers(300))] == sums
+        assert [item async for item in client.stream("running_sum", iter(range(300)))] == sums
+        assert await client.stream("total", numbers(300)).result() == sum(range(300))
+        arrays = (numpy.full(1000, n) for n in range(20))
+        assert [int(array[0]) async for array in client.stream("doubled", arrays)] == list(range(0, 40, 2))
+
+    run(provider, work)
+
+
+def test_each_item_is_answered_before_the_next_is_made(provider: Any) -> None:
+    """Both directions run at once: an answer decides about the next question."""
+
+    async def work(client: AsyncClient) -> list[float]:
+        answers: asyncio.Queue[float] = asyncio.Queue()
+
+        async def questions() -> AsyncIterator[float]:
+            yield 1
+            while (answer := await answers.get()) < 100:
+                yield answer
+
+        seen = []
+        async for item in client.stream("running_sum", questions()):
+            seen.append(item)
+            answers.put_nowait(item)
+        return seen
+
+    assert run(provider, work) == [1, 2, 4, 8, 16, 32, 64, 128]
+
+
+def test_more_streams_than_threads_wait_for_their_turn(provider: Any) -> None:
+    async def main() -> None:
+        async with AsyncClient(provider.url, concurrency=2) as client:
+            calls = [client.stream("total", numbers(50, 0.001)).result() for _ in range(20)]
+            other = asyncio.create_task(client.add(1, 2))
+            assert await asyncio.gather(*calls) == [sum(range(50))] * 20
+            assert await other == 3
+
+    asyncio.run(main())
+
+
+def test_leaving_a_stream_ends_its_iterator_and_its_threads(provider: Any) -> None:
+    closed = []
+
+    async def endless() -> AsyncIterator[int]:
+        try:
+            while True:
+                yield 1
+                await asyncio.sleep(0)
+        finally:
+            closed.append(True)
+
+    async def work(client: AsyncClient) -> None:
+        before = threading.active_count()
+        items = aiter(client.stream("running_sum", endless()))
+        assert await anext(items) == 1
+        assert threading.active_count() > before
+        await items.aclose()  # type: ignore[attr-defined]
+        assert closed == [True]
+        deadline = asyncio.get_running_loop().time() + 10
+        while threading.active_count() > before:
+            assert asyncio.get_running_loop().time() < deadline
+            await asyncio.sleep(0.01)
+
+    run(provider, work)
+
+
+def test_errors_of_iterators_and_of_functions(provider: Any) -> None:
+    async def failing() -> AsyncIterator[Any]:
+        yield 1
+        raise KeyError("no more")
+
+    async def bad() -> AsyncIterator[Any]:
+        yield "no number"
+        await asyncio.sleep(60)
+
+    async def work(client: AsyncClient) -> None:
+        with pytest.raises(KeyError, match="no more"):
+            await client.stream("total", failing()).result()
+        with pytest.raises(KeyError, match="no more"):
+            _ = [item async for item in client.stream("running_sum", failing())]
+        with pytest.raises(TypeError, match="cannot be an argument"):
+            await client.stream("total", iter([object()])).result()
+        with pytest.raises(errors.InvalidParams):
+            await client.stream("total", bad()).result()
+        with pytest.raises(errors.MethodNotFound):
+            await client.stream("nothing", failing()).result()
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(client.stream("total", numbers(10, 60)).result(), 0.2)
+        assert await client.add(1, 2) == 3
 
     run(provider, work)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import dataclasses
+import itertools
 import json
 import pickle
 import signal
@@ -300,6 +301,48 @@ def test_streams_in_out_and_both(client: shared_tensor.Client) -> None:
     with sum_of.writer() as numbers:
         assert all(numbers.write(number) for number in range(10))
     assert sum_of.result() == 45
+
+
+def test_an_iterator_as_an_argument_is_a_stream(client: shared_tensor.Client) -> None:
+    assert client.stream("total", numbers=iter([1, 2, 3])).result() == 6
+    assert list(client.stream("running_sum", (n for n in range(1, 2000)))) == list(itertools.accumulate(range(1, 2000)))
+    endless = client.stream("running_sum", numbers=itertools.count())
+    assert next(iter(endless)) == 0
+    with pytest.raises(TypeError, match="names of the parameters"):
+        client.stream("running_sum", iter([1]), iter([2]))
+    with pytest.raises(errors.InvalidParams):
+        client.stream("total", [1, 2]).result()  # a list is a value, and the function has no such parameter
+
+
+def test_an_iterator_that_raises_ends_the_call_with_its_exception(client: shared_tensor.Client) -> None:
+    def numbers() -> Iterator[int]:
+        yield 1
+        raise KeyError("no more")
+
+    with pytest.raises(KeyError, match="no more"):
+        client.stream("total", numbers()).result()
+    with pytest.raises(KeyError, match="no more"):
+        list(client.stream("running_sum", numbers()))
+    with pytest.raises(TypeError, match="cannot be an argument"):
+        client.stream("total", iter([object()])).result()
+
+
+def test_an_iterator_that_blocks_does_not_hold_up_the_calls_end(client: shared_tensor.Client) -> None:
+    def numbers() -> Iterator[Any]:
+        yield "no number"
+        threading.Event().wait()
+
+    with pytest.raises(errors.InvalidParams):
+        client.stream("total", numbers()).result()
+
+
+def test_an_exception_in_the_writers_block_cancels_the_call(client: shared_tensor.Client) -> None:
+    call = client.stream("total")
+    with pytest.raises(KeyError), call.writer() as numbers:
+        numbers.write(1)
+        raise KeyError
+    with pytest.raises(errors.Cancelled):  # not the sum of a part
+        call.result()
 
 
 def test_a_bad_item_of_a_stream_is_the_callers_mistake(client: shared_tensor.Client) -> None:
