@@ -73,7 +73,8 @@ def test(environment: Environment, wheel: pathlib.Path, check: bool, arguments: 
             run(python, "-m", "mypy", "--python-executable", python, cwd=REPOSITORY)
         print("[python] pytest in", environment.folder.name, flush=True)
         tests = [python, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/python", *arguments]
-        return subprocess.run(tests, cwd=REPOSITORY).returncode == 0
+        with_wheel = dict(os.environ, SHARED_TENSOR_WHEEL=str(wheel))
+        return subprocess.run(tests, cwd=REPOSITORY, env=with_wheel).returncode == 0
 
 
 def main() -> int:
