@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -107,8 +107,8 @@ class AsyncClient:
         given by position if there is one. If it raises, the call is cancelled, and the exception is raised here.
 
         The C++ client has no asynchronous streams: a stream that runs has a thread for what it reads, and one for each
-        iterator. At most `concurrency` streams run at once, and more wait for their turn. A plain iterator is run in
-        its thread, so it may block.
+        iterator. At most `concurrency` streams run at once, and more wait for their turn. A plain iterator runs in its
+        thread, so it may block.
         """
         return AsyncStream(self._blocking, self._streams, method, args, kwargs)
 
@@ -147,8 +147,11 @@ class AsyncStream:
     def __init__(
         self, client: Client, turns: asyncio.Semaphore, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        values, named, self._inputs = _inputs.split(args, kwargs)
-        self._start = functools.partial(client.stream, method, *values, **named)
+        values, named, inputs = _inputs.split(args, kwargs)
+        self._inputs = {name: items for name, items in inputs.items() if isinstance(items, AsyncIterator)}
+        plain = {name: items for name, items in inputs.items() if name not in self._inputs}
+        unnamed = [plain.pop("")] if "" in plain else []
+        self._start = functools.partial(client.stream, method, *values, *unnamed, **named, **plain)
         self._turns = turns
 
     async def __aiter__(self) -> AsyncIterator[Any]:
@@ -194,12 +197,9 @@ class AsyncStream:
 Run = Callable[..., Awaitable[Any]]
 
 
-async def _feed(call: Stream, writer: Writer, items: Any, run: Run) -> None:
+async def _feed(call: Stream, writer: Writer, items: AsyncIterator[Any], run: Run) -> None:
     """Writes all items, and ends the stream. If `items` raises, cancels the call."""
     try:
-        if isinstance(items, Iterator):
-            await run(_inputs.feed, writer, items)
-            return
         async for item in items:
             try:
                 if not await run(writer.write, item):

@@ -1,5 +1,5 @@
-"""Runs on a machine without a compiler and without our dependencies (test_bare_machine.py makes one): installs the wheel
-into a fresh environment, and uses it. Prints what it saw as JSON.
+"""Runs on a machine without a compiler and our dependencies (test_bare_machine.py makes one): installs the wheel into a
+fresh environment, and uses it. Prints what it saw as JSON.
 
     python bare_machine.py WHEEL FOLDER
 """

@@ -22,7 +22,14 @@ from environments import Environment, install  # noqa: E402
 TORCH = json.loads((REPOSITORY / "cmake/dependencies.json").read_text())["torch"]["version"]
 TEST = ["pytest", "ml_dtypes"]
 CHECK = ["ruff", "mypy"]
-CHECKED = ["python", "tests/python", "examples"]
+CHECKED = [
+    "python",
+    "tests/python",
+    "examples",
+    "benchmarks/python_bench.py",
+    "benchmarks/python_bench_peers.py",
+    "scripts/python_reference",
+]
 EXAMPLES = ["fastapi", "uvicorn-worker", "gunicorn", "nbconvert", "ipykernel", "wordllama"]
 FRAMEWORKS = {
     "python-numpy": ["numpy", *TEST, *CHECK],

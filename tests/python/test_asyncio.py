@@ -172,6 +172,8 @@ def test_errors_of_iterators_and_of_functions(provider: Any) -> None:
             await client.stream("total", iter([object()])).result()
         with pytest.raises(errors.InvalidParams):
             await client.stream("total", bad()).result()
+        with pytest.raises(errors.InvalidParams):
+            await client.stream("total", itertools.chain(["no number"], iter(threading.Event().wait, None))).result()
         with pytest.raises(errors.MethodNotFound):
             await client.stream("nothing", failing()).result()
         with pytest.raises(asyncio.TimeoutError):
