@@ -16,8 +16,8 @@ class Tensor:
 
     @staticmethod
     def from_dlpack(tensor: Any) -> Tensor:
-        """Makes a view of another framework's tensor, without a copy; it keeps that tensor. Raises TypeError if
-        `tensor` has no `__dlpack__`, and what its `__dlpack__` raises."""
+        """Makes a view of another framework's tensor, without a copy; it keeps that tensor. Raises
+        AttributeError if `tensor` has no `__dlpack__`, and what its `__dlpack__` raises."""
     @property
     def shape(self) -> tuple[int, ...]:
         """Elements in each dimension; () for a tensor without dimensions."""
@@ -194,7 +194,8 @@ class Context:
         times without a copy. What it writes to it later, holders of the result see. `framework`: see
         Client.options(). Without shared memory the tensor lies in ordinary memory."""
     def log(self, text: str, level: str = "info") -> None:
-        """Writes a line with the function's name to the server's log. `level`: "debug", "info", "warn" or "error"."""
+        """Writes a line with the function's name to the server's log. `level`: "debug", "warn" or "error";
+        else "info"."""
     def _reader(self, parameter: int) -> ItemReader: ...
     def _writer(self, parameter: int) -> ItemWriter: ...
 

@@ -118,7 +118,8 @@ class NamedTensor(Mapping[str, Any]):
         return len(self._names)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a safetensors file. A single tensor becomes a member with its own name. Raises OSError."""
+        """Writes a safetensors file. A single tensor becomes a member with its own name. Blocks. Raises
+        RuntimeError if the file cannot be written."""
         self._core.save(os.fspath(path))
 
     def __repr__(self) -> str:
@@ -164,7 +165,7 @@ class NamedTensors:
         if_version: int | None = None,
     ) -> Published:
         """Publishes a safetensors file as a set, with its metadata. The file is read once, into the server's memory.
-        Raises OSError, and what publish() raises."""
+        Raises RuntimeError if the file cannot be read, and what publish() raises."""
         made = self._core.publish_file(name, os.fspath(path), dict(metadata or {}), if_version, self._is_remote())
         return Published(*made)
 
