@@ -7,8 +7,10 @@ import typing
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+from .errors import RpcError
+
 if typing.TYPE_CHECKING:
-    from .handles import Stream, Writer
+    from .handles import Stream
 
 
 def split(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Any]]:
@@ -23,23 +25,10 @@ def split(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...
     return values, named, inputs if not unnamed else {"": unnamed[0], **inputs}
 
 
-def feed(writer: Writer, items: Iterator[Any]) -> None:
-    """Writes all items, and ends the stream. Returns early if the function wants no more of them, or if the call is
-    over: then its reader raises the error."""
-    from .errors import RpcError
-
-    for item in items:
-        try:
-            if not writer.write(item):
-                return
-        except RpcError:
-            return
-    writer.end()
-
-
 class Feeder(threading.Thread):
-    """Feeds a stream of `call`. If `items` raises, the call is cancelled, and `error` is that exception. Nobody waits
-    for the thread: `items` may block for ever."""
+    """Writes all items to a stream of `call`, and ends the stream. Stops early if the function wants no more of them,
+    or if the call is over: then its reader raises the error. If `items` raises, the call is cancelled, and `error` is
+    that exception. Nobody waits for the thread: `items` may block for ever."""
 
     def __init__(self, call: Stream, name: str, items: Iterator[Any]) -> None:
         super().__init__(name="shared_tensor stream", daemon=True)
@@ -49,7 +38,16 @@ class Feeder(threading.Thread):
 
     def run(self) -> None:
         try:
-            feed(self._writer, self._items)
+            for item in self._items:
+                if not self._write(item):
+                    return
+            self._writer.end()
         except BaseException as error:
             self.error = error
             self._call.cancel()
+
+    def _write(self, item: Any) -> bool:
+        try:
+            return self._writer.write(item)
+        except RpcError:
+            return False
