@@ -1,33 +1,56 @@
 """Measures the Python package beside its peers, all in one run.
 
-    pip install build/python/dist/shared_tensor-*.whl numpy torch grpcio fastapi uvicorn httpx ray pyarrow
-    python benchmarks/python_bench.py [--only small | throughput | tensors | weights] [--plugin libexample_plugin.so]
+    pip install build/python/dist/shared_tensor-*.whl numpy
+    python benchmarks/python_bench.py [--only small | throughput | tensors | weights] [--where one | all]
+        [--plugin libexample_plugin.so] [--cpp-caller build/release/benchmarks/shared_tensor_cpp_caller]
 
-Peers that are not installed are left out. The rows of a group are measured by turns, so that what else the machine does
-hits all of them alike: compare rows of one run. "C++ client" is the same call timed inside the C++ library.
+The peers (python_bench_peers.py) have environments of their own, beside the dependencies (`--environments`). They are
+installed once, and take 1 GB beside that of the tests with torch. Peers that do not run are named with the reason. The
+rows of a group are measured by turns, so that what else the machine does hits all of them alike: compare rows of one
+run. The rows of the C++ client need the plugin (a function `add`) and the program.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
-import multiprocessing
 import os
+import pathlib
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 
 import numpy
 
 import shared_tensor
 
-Call = Callable[[], object]
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "tests/support"), str(HERE.parent / "tests/python")]
+
+from environments import Environment, install  # noqa: E402
+from run import FRAMEWORKS  # noqa: E402
+
 FLOATS = 1 << 24  # 64 MiB
 ROUNDS = 20
+CALLERS = 8
+PACKAGES = {
+    "grpc": ["grpcio", "numpy"],
+    "fastapi": ["fastapi", "uvicorn", "httpx", "numpy"],
+    "flight": ["pyarrow", "numpy"],
+    "ray": ["ray", "numpy"],
+}
+FIRST = ["shared-tensor==0.1.2", "requests"]  # beside torch in the environment of the tests
+NAMES = {
+    "grpc": "gRPC Python",
+    "fastapi": "FastAPI, uvicorn, httpx",
+    "flight": "Arrow Flight (pyarrow)",
+    "ray": "Ray",
+    "first": "shared-tensor 0.1.2 of PyPI",
+    "torch": "torch.multiprocessing SimpleQueue (no errors, no deadlines)",
+}
+WITHOUT_DEADLINES = {"torch"}
 
 provider = shared_tensor.SharedTensorProvider(execution_mode="server")
 held: numpy.ndarray | None = None
@@ -53,290 +76,320 @@ def fresh_tensor() -> numpy.ndarray:
     return numpy.ones(FLOATS, numpy.float32)
 
 
-# ---- servers in processes of their own
+# ---- servers and callers in processes of their own
 
 
 @contextlib.contextmanager
-def process(command: list[str], ready: str = "") -> Iterator[None]:
-    started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        if ready and started.stdout is not None:
-            next(line for line in started.stdout if ready in line)
-        yield
-    finally:
-        started.terminate()
-        started.wait()
+def process(command: list[str], ready: str = "ready") -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Yields a process, and the rest of the line with which it said that it is ready; ready="": it says nothing."""
+    environment = {**os.environ, "PYTHONPATH": str(HERE), "RAY_AUTH_MODE": "disabled"}
+    with tempfile.TemporaryFile("w+") as errors:
+        started = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+        )
+        try:
+            assert started.stdout is not None
+            line = next((line for line in started.stdout if ready in line), None) if ready else ""
+            if line is None:
+                errors.seek(0)
+                raise RuntimeError((errors.read().strip().splitlines() or ["ended without a word"])[-1])
+            yield started, line[line.find(ready) + len(ready) :].strip()
+        finally:
+            started.terminate()
+            try:
+                started.wait(10)
+            except subprocess.TimeoutExpired:
+                started.kill()
+                started.wait()
+
+
+class Failed(Exception):
+    pass
+
+
+class Caller:
+    """A process that makes calls when it is told to."""
+
+    def __init__(self, started: subprocess.Popen[str]) -> None:
+        self._process = started
+
+    def begin(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def end(self) -> float:
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline().strip()
+        if not answer or answer.startswith("failed"):
+            raise Failed(answer or "the caller ended")
+        return float(answer)
+
+    def ask(self, line: str) -> float:
+        self.begin(line)
+        return self.end()
+
+
+class Contestant:
+    """A library: its server runs while this lives."""
+
+    def __init__(self, python: str, name: str, address: str) -> None:
+        self._python, self._name, self._address = python, name, address
+
+    @contextlib.contextmanager
+    def caller(self) -> Iterator[Caller]:
+        command = [self._python, str(HERE / "python_bench_peers.py"), "call", self._name, self._address]
+        with process(command) as (started, _):
+            yield Caller(started)
+
+    def count(self, operation: str, seconds: float) -> float:
+        """Calls a second of CALLERS processes."""
+        with contextlib.ExitStack() as stack:
+            own = self._name == "torch"  # its caller starts them itself
+            callers = [stack.enter_context(self.caller()) for _ in range(1 if own else CALLERS)]
+            for caller in callers:
+                caller.begin(f"count {operation} {seconds}")
+            return sum(caller.end() for caller in callers) / seconds
 
 
 @contextlib.contextmanager
-def our_provider() -> Iterator[str]:
-    with tempfile.TemporaryDirectory() as folder:
-        ready = os.path.join(folder, "url")
-        module = os.path.splitext(os.path.basename(__file__))[0]
-        os.environ["PYTHONPATH"] = os.path.dirname(os.path.abspath(__file__))
-        command = [sys.executable, "-m", "shared_tensor.server", f"{module}:provider", "--port", "0"]
-        with process([*command, "--ready-file", ready], ready="functions at"), open(ready) as file:
-            yield file.read()
+def peer(python: str, name: str) -> Iterator[Contestant]:
+    if name == "torch":  # its callers start the server, because queues are inherited
+        yield Contestant(python, name, str(CALLERS))
+        return
+    with process([python, str(HERE / "python_bench_peers.py"), "serve", name]) as (_, address):
+        yield Contestant(python, name, address)
 
 
 @contextlib.contextmanager
-def our_daemon(plugin: str | None) -> Iterator[str]:
-    with tempfile.TemporaryDirectory() as folder:
-        url = f"unix:{folder}/socket"
+def ours(plugin: str | None) -> Iterator[tuple[Contestant, str, str]]:
+    """shared_tensor, with the urls of a daemon and of a provider."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        daemon, ready = f"unix:{folder}/daemon", os.path.join(folder, "url")
+        program = os.path.join(os.path.dirname(shared_tensor.__file__), "bin/shared-tensor-server")
         load = ["--load", plugin] if plugin else []
-        command = ["shared-tensor-server", "--port", "0", "--unix-socket", f"{folder}/socket", *load]
-        with process(command):
-            client = shared_tensor.Client(url, wait_for_server=30)
-            client.ping()
-            yield url
+        command = [program, "--port", "0", "--unix-socket", f"{folder}/daemon", *load]
+        stack.enter_context(process(command, ready=""))
+        shared_tensor.Client(daemon, wait_for_server=30).ping()
+        command = [sys.executable, "-m", "shared_tensor.server", f"{pathlib.Path(__file__).stem}:provider"]
+        command += ["--port", "0", "--ready-file", ready]
+        stack.enter_context(process(command, ready="functions at"))
+        provider = pathlib.Path(ready).read_text()
+        yield Contestant(sys.executable, "ours", f"{daemon} {provider}"), daemon, provider
 
 
-def has(*modules: str) -> bool:
-    return all(importlib.util.find_spec(module) for module in modules)
-
-
-@contextlib.contextmanager
-def grpc_peer() -> Iterator[dict[str, Call]]:
-    import grpc
-
-    code = f"""
-import grpc, json, numpy
-from concurrent import futures
-ones = numpy.ones({FLOATS}, numpy.float32)
-calls = {{"add": lambda body, _: json.dumps(sum(json.loads(body))).encode(), "tensor": lambda body, _: ones.tobytes()}}
-class Handler(grpc.GenericRpcHandler):
-    def service(self, details):
-        return grpc.unary_unary_rpc_method_handler(calls[details.method.rpartition("/")[2]])
-server = grpc.server(futures.ThreadPoolExecutor(4), options=[("grpc.max_send_message_length", -1)])
-server.add_generic_rpc_handlers((Handler(),))
-print("port", server.add_insecure_port("127.0.0.1:0"), flush=True)
-server.start(); server.wait_for_termination()
-"""
-    with contextlib.ExitStack() as stack:
-        started = stack.enter_context(subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True))
-        stack.callback(started.terminate)
-        assert started.stdout is not None
-        port = started.stdout.readline().split()[1]
-        channel = grpc.insecure_channel(f"127.0.0.1:{port}", options=[("grpc.max_receive_message_length", -1)])
-        plain, tensor = channel.unary_unary("/bench/add"), channel.unary_unary("/bench/tensor")
-        plain(b"[1, 2]", wait_for_ready=True)
-        yield {"add": lambda: plain(b"[1, 2]"), "tensor": lambda: numpy.frombuffer(tensor(b""), numpy.float32)[0]}
-
-
-@contextlib.contextmanager
-def fastapi_peer() -> Iterator[dict[str, Call]]:
-    import httpx
-
-    code = f"""
-import fastapi, numpy, socket, uvicorn
-ones = numpy.ones({FLOATS}, numpy.float32)
-app = fastapi.FastAPI()
-@app.post("/add")
-def add(numbers: list[float]) -> float: return sum(numbers)
-@app.get("/tensor")
-def tensor() -> fastapi.Response: return fastapi.Response(ones.tobytes())
-listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # else asyncio leaves Nagle on
-listener.bind(("127.0.0.1", 0)); print("port", listener.getsockname()[1], flush=True)
-uvicorn.Server(uvicorn.Config(app, log_level="error")).run([listener])
-"""
-    with contextlib.ExitStack() as stack:
-        started = stack.enter_context(subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True))
-        stack.callback(started.terminate)
-        assert started.stdout is not None
-        port = started.stdout.readline().split()[1]
-        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30)
-        while True:
-            with contextlib.suppress(httpx.TransportError):
-                client.post("/add", json=[1, 2])
-                break
-        yield {
-            "add": lambda: client.post("/add", json=[1, 2]).json(),
-            "tensor": lambda: numpy.frombuffer(client.get("/tensor").content, numpy.float32)[0],
-        }
-
-
-def torch_answers(questions: object, answers: object) -> None:
-    import torch
-
-    kept = torch.ones(FLOATS).share_memory_()
-    while (question := questions.get()) is not None:  # type: ignore[attr-defined]
-        answers.put(kept if question == "tensor" else sum(question))  # type: ignore[attr-defined]
-
-
-@contextlib.contextmanager
-def torch_peer() -> Iterator[dict[str, Call]]:
-    import torch.multiprocessing
-
-    context = torch.multiprocessing.get_context("spawn")
-    questions, answers = context.SimpleQueue(), context.SimpleQueue()
-    other = context.Process(target=torch_answers, args=(questions, answers), daemon=True)
-    other.start()
-
-    def ask(question: object) -> object:
-        questions.put(question)
-        return answers.get()
-
-    ask([1, 2])
-    yield {"add": lambda: ask([1, 2]), "tensor": lambda: ask("tensor")[0].item()}  # type: ignore[index]
-    questions.put(None)
-    other.join()
-
-
-@contextlib.contextmanager
-def ray_peer() -> Iterator[dict[str, Call]]:
-    import ray
-
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=1 << 29)
-
-    @ray.remote
-    class Actor:
-        def __init__(self) -> None:
-            self.kept = [ray.put(numpy.ones(FLOATS, numpy.float32))]
-
-        def add(self, a: float, b: float) -> float:
-            return a + b
-
-        def tensor(self) -> object:
-            return self.kept
-
-    actor = Actor.remote()  # type: ignore[attr-defined]
-    ray.get(actor.add.remote(1, 2))
-    yield {
-        "add": lambda: ray.get(actor.add.remote(1, 2)),
-        "tensor": lambda: ray.get(ray.get(actor.tensor.remote())[0])[0],
-    }
-    ray.shutdown()
-
-
-PEERS = {
-    "torch.multiprocessing SimpleQueue (no errors, no deadlines)": (("torch",), torch_peer),
-    "gRPC Python": (("grpc",), grpc_peer),
-    "FastAPI, uvicorn, httpx": (("fastapi", "uvicorn", "httpx"), fastapi_peer),
-    "Ray": (("ray",), ray_peer),
-}
+def interpreters(kept_in: pathlib.Path, folder: str) -> dict[str, str]:
+    """The Python of each peer. Of those that cannot be installed, the reason is printed."""
+    found = {}
+    for name in NAMES:
+        try:
+            if name in PACKAGES:
+                found[name] = str(Environment(kept_in, f"bench-{name}", PACKAGES[name]).python)
+                continue
+            torch = Environment(kept_in, "python-torch", FRAMEWORKS["python-torch"])
+            found[name] = str(torch.python)
+            if name == "first":
+                python = torch.layer(pathlib.Path(folder) / "first")
+                install(python, "--no-deps", FIRST[0])
+                install(python, FIRST[1])
+                found[name] = str(python)
+        except AssertionError as error:
+            print(f"without {NAMES[name]}: it does not install: {str(error).splitlines()[-1]}")
+    return found
 
 
 # ---- measuring
 
 
 def by_turns(rows: dict[str, Callable[[], float]], slices: int) -> dict[str, float]:
-    """The median of each row's figure, in microseconds."""
+    """The median of each row's figure. A row that fails is named, and left out."""
     seen: dict[str, list[float]] = {name: [] for name in rows}
     for _ in range(slices):
-        for name, measure in rows.items():
-            seen[name].append(measure())
+        for name in list(seen):
+            try:
+                seen[name].append(rows[name]())
+            except Failed as failed:
+                del seen[name]
+                print(f"  {name}: {failed}")
     return {name: statistics.median(figures) for name, figures in seen.items()}
-
-
-def timed(call: Call) -> Callable[[], float]:
-    """The median of the calls of 30 ms, at least three."""
-
-    def measure() -> float:
-        times: list[int] = []
-        while len(times) < 3 or sum(times) < 30e6:
-            begin = time.perf_counter_ns()
-            call()
-            times.append(time.perf_counter_ns() - begin)
-        return statistics.median(times) / 1e3
-
-    return measure
 
 
 def show(title: str, figures: dict[str, float], unit: str = "us") -> None:
     print(f"\n{title}")
     for name, figure in figures.items():
-        print(f"  {figure:12,.1f} {unit}  {name}")
+        print(f"  {figure:14,.1f} {unit}  {name}", flush=True)
 
 
-def target(text: str, value: float, bound: float) -> None:
-    print(f"  {'reached' if value <= bound else 'missed'}: {text}: {value:.2f} (at most {bound})")
+def target(text: str, figures: dict[str, float], ours: str, theirs: str, bound: float, inverse: bool = False) -> None:
+    if ours in figures and theirs in figures:
+        value = figures[theirs] / figures[ours] if inverse else figures[ours] / figures[theirs]
+        print(f"  {'reached' if value <= bound else 'missed'}: {text}: {value:.3f} (at most {bound})", flush=True)
+
+
+def ahead(figures: dict[str, float], row: str, inverse: bool = False) -> None:
+    """Whether our row is ahead of each peer that offers calls with errors and deadlines."""
+    for name, title in NAMES.items():
+        if name not in WITHOUT_DEADLINES:
+            target(f"ahead of {title}", figures, row, title, 1.0, inverse)
 
 
 def pinned(core: bool) -> None:
     os.sched_setaffinity(0, {0} if core else set(range(os.cpu_count() or 1)))
 
 
-def small(peers: dict[str, dict[str, Call]], daemon: str, url: str, plugin: bool) -> None:
-    theirs, ours = shared_tensor.Client(daemon), shared_tensor.Client(url)
-    rows: dict[str, Callable[[], float]] = {
-        "C++ client, a method of the server": lambda: statistics.median(theirs.ping() * 1e6 for _ in range(200)),
-        "Python client, the same method": timed(lambda: theirs.call("server.ping")),
-    }
-    if plugin:
-        rows["Python client, C++ function"] = timed(lambda: theirs.call("add", 1, 2))
-    rows["Python client, Python function"] = timed(lambda: ours.call("add", 1, 2))
-    rows |= {name: timed(calls["add"]) for name, calls in peers.items()}
-    figures = by_turns(rows, ROUNDS)
-    show("a small call", figures)
-    cpp, python = figures["C++ client, a method of the server"], figures["Python client, the same method"]
-    target("Python client beside the C++ client", python / cpp, 1.5)
-    if plugin:
-        ratio = figures["Python client, Python function"] / figures["Python client, C++ function"]
-        target("Python function beside the C++ function", ratio, 2.0)
+class Run:
+    """The contestants of one placement, and the groups that measure them."""
+
+    def __init__(self, stack: contextlib.ExitStack, options: argparse.Namespace, pythons: dict[str, str]) -> None:
+        self._stack, self._options = stack, options
+        self._ours, self._daemon, self._provider = stack.enter_context(ours(options.plugin))
+        self._peers: dict[str, Contestant] = {}
+        for name, python in pythons.items():
+            try:
+                self._peers[NAMES[name]] = stack.enter_context(peer(python, name))
+            except RuntimeError as error:
+                print(f"without {NAMES[name]}: {error}")
+
+    def _callers(self) -> tuple[Caller, dict[str, Caller]]:
+        theirs = {}
+        for name, contestant in self._peers.items():
+            try:
+                theirs[name] = self._stack.enter_context(contestant.caller())
+            except RuntimeError as error:
+                print(f"without {name}: {error}")
+        return self._stack.enter_context(self._ours.caller()), theirs
+
+    def _cpp(self, url: str) -> Caller:
+        started, _ = self._stack.enter_context(process([self._options.cpp_caller, url]))
+        return Caller(started)
+
+    def small(self) -> None:
+        mine, theirs = self._callers()
+        cpp_ping, python_ping = "C++ client, a method of the server", "Python client, the same method"
+        cpp_python = "C++ client, Python function"
+        cpp, python = "Python client, C++ function", "Python client, Python function"
+        rows: dict[str, Callable[[], float]] = {}
+        if self._options.cpp_caller:
+            daemon, provider = self._cpp(self._daemon), self._cpp(self._provider)
+            rows = {cpp_ping: lambda: daemon.ask("ping"), cpp_python: lambda: provider.ask("add")}
+        rows[python_ping] = lambda: mine.ask("ping")
+        if self._options.plugin:
+            rows[cpp] = lambda: mine.ask("cpp_add")
+        rows[python] = lambda: mine.ask("add")
+        rows |= {name: lambda caller=caller: caller.ask("add") for name, caller in theirs.items()}
+        figures = by_turns(rows, ROUNDS)
+        show("a small call", figures)
+        target("Python client beside the C++ client", figures, python_ping, cpp_ping, 1.5)
+        target("the same, of a Python function", figures, python, cpp_python, 1.5)
+        target("Python function beside the C++ function", figures, python, cpp, 2.0)
+        ahead(figures, python)
+
+    def throughput(self) -> None:
+        row = "shared_tensor, Python function"
+        rows = {
+            row: lambda: self._ours.count("add", 2.0),
+            "shared_tensor, a method of the server in C++": lambda: self._ours.count("ping", 2.0),
+        }
+        rows |= {name: lambda one=one: one.count("add", 2.0) for name, one in self._peers.items()}
+        figures = by_turns(rows, 3)
+        show(f"calls a second of {CALLERS} client processes", figures, "calls/s")
+        ahead(figures, row, inverse=True)
+
+    def tensors(self) -> None:
+        mine, theirs = self._callers()
+        python, cpp = "shared_tensor, NumPy", "shared_tensor, C++ client"
+        cpp_rows: dict[str, Callable[[], float]] = {}
+        for operation, title in [("held", "that the other process holds"), ("fresh", "that the function makes")]:
+            if self._options.cpp_caller:
+                caller = self._cpp(self._provider)
+                cpp_rows = {cpp: lambda caller=caller, operation=operation: caller.ask(f"{operation}_tensor")}
+            rows = {**cpp_rows, python: lambda operation=operation: mine.ask(operation)}
+            if operation == "held":
+                rows["shared_tensor, without a framework"] = lambda: mine.ask("held_plain")
+            rows |= {name: lambda c=c, operation=operation: c.ask(operation) for name, c in theirs.items()}
+            figures = by_turns(rows, 7)
+            show(f"a tensor of 64 MiB {title}, and its first element", figures)
+            if operation == "held":
+                target("Python client beside the C++ client", figures, python, cpp, 1.5)
+            ahead(figures, python)
 
 
-def tensors(peers: dict[str, dict[str, Call]], url: str) -> None:
-    ours = shared_tensor.Client(url, framework="numpy")
-    core = shared_tensor.Client(url, framework="none")
-    rows = {
-        "shared_tensor, without a framework": timed(lambda: core.call("held_tensor")),
-        "shared_tensor, NumPy": timed(lambda: ours.call("held_tensor")[0]),
-    } | {name: timed(calls["tensor"]) for name, calls in peers.items()}
-    show("a held tensor of 64 MiB, and its first element", by_turns(rows, 7))
-    rows = {"shared_tensor, NumPy": timed(lambda: ours.call("fresh_tensor")[0])}
-    show("a fresh tensor of 64 MiB", by_turns(rows, 7))
+Times = list[tuple[float, float]]  # of each version: to publish it, and to attach it
 
 
-def weights(daemon: str) -> None:
-    names = shared_tensor.NamedTensors(shared_tensor.Client(daemon, framework="numpy", timeout=120))
-    layers = {f"layer.{n}": numpy.ones((1 << 22,), numpy.float32) for n in range(64)}  # 1 GiB
-    begin = time.perf_counter()
-    names.publish("weights", layers)
-    published = time.perf_counter() - begin
-    rows = {"read all 64 members": timed(lambda: [t[0] for t in names.get("weights").values()])}
-    figures = by_turns(rows, 7)
-    show("weights of 1 GiB", {"publish, once": published * 1e6, **figures})
+def weights(options: argparse.Namespace, pythons: dict[str, str]) -> None:
+    """One contestant after the other, because the memory does not hold all of them; two rounds. The first version lies
+    in memory that the server has not used before; from the third on it can use that of older versions again."""
+    row = "shared_tensor"
+    rounds: dict[str, list[Times]] = {title: [] for title in [row, *(NAMES[name] for name in pythons)]}
+    for _ in range(2):
+        with ours(None) as (contestant, *_):
+            rounds[row].append(versions(contestant, own=False))
+        for name, python in pythons.items():
+            before = rounds[NAMES[name]]
+            if any(published + attached > 20e6 for times in before for published, attached in times):
+                continue  # once is enough
+            try:
+                with peer(python, name) as contestant:
+                    before.append(versions(contestant, own=name == "torch"))
+            except (RuntimeError, Failed) as error:
+                print(f"  {NAMES[name]}: {error}")
+    for which, part in [("the first version", slice(1)), ("the third to fifth version", slice(2, None))]:
+        for number, title in enumerate(["published", "attached by another process, and the first element of each"]):
+            figures = {
+                name: statistics.median(seen) / 1e3
+                for name, several in rounds.items()
+                if (seen := [times[number] for one in several for times in one[part]])
+            }
+            show(f"64 arrays of 16 MiB, {which}: {title}", figures, "ms")
+            ahead(figures, row)
 
 
-def caller(url: str, seconds: float, counted: object) -> None:
-    client = shared_tensor.Client(url)
-    end, count = time.monotonic() + seconds, 0
-    while time.monotonic() < end:
-        client.call("add", 1, 2)
-        count += 1
-    counted.put(count)  # type: ignore[attr-defined]
+def versions(contestant: Contestant, own: bool) -> Times:
+    """own: the caller that attaches asks its server to publish."""
+    with contextlib.ExitStack() as stack:
+        publisher = stack.enter_context(contestant.caller())
+        reader = publisher if own else stack.enter_context(contestant.caller())
+        publisher.ask("prepare publish")
+        times: Times = []
+        while len(times) < 5 and (not times or sum(times[-1]) < 20e6):
+            times.append((publisher.ask("once publish"), reader.ask("once attach")))
+        return times
 
 
-def throughput(url: str) -> None:
-    context = multiprocessing.get_context("spawn")
-    counted = context.SimpleQueue()
-    callers = [context.Process(target=caller, args=(url, 3.0, counted)) for _ in range(8)]
-    for one in callers:
-        one.start()
-    total = sum(counted.get() for _ in callers)
-    show("8 client processes, one Python function", {"shared_tensor": total / 3.0}, "calls/s")
+GROUPS = ["small", "throughput", "tensors", "weights"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=["small", "throughput", "tensors", "weights"])
+    parser.add_argument("--only", choices=GROUPS)
+    parser.add_argument("--where", choices=["one", "all"], help="client and server on one core, or on all")
+    parser.add_argument("--peers", help="some of: " + ", ".join(NAMES))
     parser.add_argument("--plugin", help="a plugin with a function add(a, b)")
+    parser.add_argument("--cpp-caller", help="the program shared_tensor_cpp_caller")
+    parser.add_argument("--environments", type=pathlib.Path, help="folder; default: beside the dependencies")
     options = parser.parse_args()
-    wanted = [options.only] if options.only else ["small", "throughput", "tensors", "weights"]
-    for core in (True, False):
-        pinned(core)
-        with contextlib.ExitStack() as stack:
-            peers = {name: stack.enter_context(peer()) for name, (modules, peer) in PEERS.items() if has(*modules)}
-            daemon, url = stack.enter_context(our_daemon(options.plugin)), stack.enter_context(our_provider())
-            print("\n== one core" if core else "\n== all cores")
-            if "small" in wanted:
-                small(peers, daemon, url, bool(options.plugin))
-            if "throughput" in wanted and not core:
-                throughput(url)
-            if "tensors" in wanted:
-                tensors(peers, url)
+    if options.environments is None:
+        folder = subprocess.check_output([HERE.parent / "scripts/fetch_deps", "--print-dir"], text=True)
+        options.environments = pathlib.Path(folder.strip()) / "environments"
+    wanted = [options.only] if options.only else GROUPS
+    with tempfile.TemporaryDirectory() as folder:
+        pythons = interpreters(options.environments, folder)
+        if options.peers is not None:
+            pythons = {name: python for name, python in pythons.items() if name in options.peers.split(",")}
+        for core in (True, False):
+            if options.where not in (None, "one" if core else "all"):
+                continue
+            pinned(core)
+            print("\n== one core" if core else "\n== all cores", flush=True)
+            os.environ["BENCH_RAY_STORE"] = str(1 << 29)
+            for group in ("small", "throughput", "tensors"):
+                if group in wanted and not (core and group == "throughput"):
+                    with contextlib.ExitStack() as stack:
+                        getattr(Run(stack, options, pythons), group)()
             if "weights" in wanted and not core:
-                weights(daemon)
+                os.environ["BENCH_RAY_STORE"] = str(5 << 29)
+                weights(options, pythons)
 
 
 if __name__ == "__main__":
