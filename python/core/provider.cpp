@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <typeinfo>
 #include <utility>
@@ -11,6 +12,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <shared_tensor/processes.hpp>
 #include <shared_tensor/server.hpp>
 #include <shared_tensor/shared_memory.hpp>
 
@@ -215,27 +217,69 @@ private:
     const PyValue definition_;
 };
 
+Registry registry_of(const nb::list& definitions) {
+    Registry registry;
+    for (nb::handle definition : definitions)
+        registry.add(std::make_shared<PyFunction>(nb::borrow(definition)));
+    return registry;
+}
+
+/// A server, and its worker processes if it has any.
 class PyServer {
 public:
-    PyServer(const nb::list& definitions, ServerOptions options) {
-        Registry registry;
-        for (nb::handle definition : definitions)
-            registry.add(std::make_shared<PyFunction>(nb::borrow(definition)));
+    /// `command`: of a worker process. `processes` 0: the functions run in this process.
+    PyServer(const nb::list& definitions, ServerOptions options, std::size_t processes,
+             std::vector<std::string> command) {
+        Registry registry = registry_of(definitions);
         const nb::gil_scoped_release release;
-        server_ = std::make_unique<Server>(std::move(registry), std::move(options));
+        if (processes > 0) {
+            workers_.emplace(ProcessOptions{.processes = processes, .command = std::move(command)});
+            registry = workers_->share(registry);
+        }
+        server_.emplace(std::move(registry), std::move(options));
     }
     ~PyServer() {
         const nb::gil_scoped_release release;  // calls that run need it to end
         server_.reset();
+        workers_.reset();
     }
     PyServer(const PyServer&) = delete;
     PyServer& operator=(const PyServer&) = delete;
 
-    Server& get() { return *server_; }
+    void start() {
+        if (workers_) workers_->start();
+        try {
+            server_->start();
+        } catch (...) {
+            if (workers_) workers_->stop(milliseconds(0));
+            throw;
+        }
+    }
+    bool stop(milliseconds drain_time) {
+        const bool ended = server_->stop(drain_time);
+        if (workers_) workers_->stop(kTimeToEnd);
+        return ended;
+    }
+    const Server& get() const { return *server_; }
+    std::vector<WorkerProcessStatus> workers() const {
+        return workers_ ? workers_->status() : std::vector<WorkerProcessStatus>();
+    }
 
 private:
-    std::unique_ptr<Server> server_;
+    static constexpr milliseconds kTimeToEnd{2'000};  // of worker processes without calls
+    std::optional<WorkerProcesses> workers_;
+    std::optional<Server> server_;
 };
+
+nb::dict fields_of(const WorkerProcessStatus& status) {
+    nb::dict fields;
+    fields["pid"] = status.pid;
+    fields["ready"] = status.ready;
+    fields["calls"] = status.calls;
+    fields["restarts"] = status.restarts;
+    fields["last_end"] = status.last_end;
+    return fields;
+}
 
 void define_context(nb::module_& module) {
     nb::class_<PyContext>(module, "Context", "The context of a running call. Do not use it after the function's end.")
@@ -342,7 +386,8 @@ void define_server(nb::module_& module) {
             [](PyServer* self, const nb::list& definitions, std::string host, int port, std::string unix_socket,
                std::string local_socket, std::string token_file, bool insecure, std::size_t workers, std::size_t queue,
                double timeout, bool cache, std::vector<std::string> models, std::string service_name,
-               std::string service_version, int compression_level) {
+               std::string service_version, int compression_level, std::size_t processes,
+               std::vector<std::string> command) {
                 ServerOptions options;
                 options.host = std::move(host);
                 options.port = port;
@@ -358,21 +403,39 @@ void define_server(nb::module_& module) {
                 options.service_name = std::move(service_name);
                 options.service_version = std::move(service_version);
                 options.compression.level = compression_level;
-                new (self) PyServer(definitions, std::move(options));
+                new (self) PyServer(definitions, std::move(options), processes, std::move(command));
             },
             "definitions"_a, nb::kw_only(), "host"_a, "port"_a, "unix_socket"_a, "local_socket"_a, "token_file"_a,
             "insecure"_a, "workers"_a, "queue"_a, "timeout"_a, "cache"_a, "models"_a, "service_name"_a,
-            "service_version"_a, "compression_level"_a = 1)
-        .def(
-            "start", [](PyServer& self) { self.get().start(); }, nb::call_guard<nb::gil_scoped_release>())
+            "service_version"_a, "compression_level"_a = 1, "processes"_a = 0, "command"_a = std::vector<std::string>())
+        .def("start", &PyServer::start, nb::call_guard<nb::gil_scoped_release>())
         .def(
             "stop",
             [](PyServer& self, double drain_time) {
-                return self.get().stop(milliseconds(static_cast<std::int64_t>(drain_time * 1000)));
+                return self.stop(milliseconds(static_cast<std::int64_t>(drain_time * 1000)));
             },
             nb::call_guard<nb::gil_scoped_release>())
-        .def_prop_ro("port", [](PyServer& self) { return self.get().port(); })
-        .def_prop_ro("url", [](PyServer& self) { return self.get().url(); });
+        .def("processes",
+             [](const PyServer& self) {
+                 nb::list all;
+                 for (const WorkerProcessStatus& status : self.workers())
+                     all.append(fields_of(status));
+                 return all;
+             })
+        .def_prop_ro("port", [](const PyServer& self) { return self.get().port(); })
+        .def_prop_ro("url", [](const PyServer& self) { return self.get().url(); });
+
+    module.def("is_worker_process", &is_worker_process);
+    module.def(
+        "serve_as_worker",
+        [](const nb::list& definitions, std::size_t workers) {
+            Registry functions = registry_of(definitions);
+            ServerOptions options;
+            options.calls.pool.workers = workers;
+            const nb::gil_scoped_release release;
+            serve_as_worker(std::move(functions), std::move(options));
+        },
+        "definitions"_a, "workers"_a);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ from ._first.singleton import once_per_key
 from ._function import Definition
 from ._signals import told_to_end, wait_until
 from .client import Client
+from .records import WorkerProcess
 from .remote import function_of
 
 if TYPE_CHECKING:
@@ -238,17 +239,30 @@ class SharedTensorProvider:
         cache: bool = True,
         models: list[str] | None = None,
         compression_level: int = 1,
+        processes: int = 0,
     ) -> str:
-        """Starts to serve, on threads of the C++ server, and returns the URL. Does not block.
+        """Starts to serve, on threads of the C++ server, and returns the URL. Does not block, but for `processes`.
 
         port: 0: any free port; None: server_port. host: other addresses than loopback need a token file or `insecure`.
-        workers: threads that run functions; 0: at least 4. queue: calls that may wait for one. timeout: deadline in
+        workers: threads that run functions; 0: at least 4. processes: so many worker processes run the functions, each
+        with its own interpreter and `workers` threads; 0: this process does. A worker process imports the provider's
+        module; it is started again when it crashes, which its calls get as WorkerDied. Blocks until all are ready.
+        queue: calls that may wait for one. timeout: deadline in
         seconds of calls without their own. compression_level: 1 (fast) to 9 (small), for answers to clients on other
         hosts that ask for compression.
         """
         if self._server is not None:
             raise RuntimeError("the provider serves already")
+        if _core.is_worker_process():
+            raise RuntimeError('a worker process imports this module: serve only `if __name__ == "__main__":`')
         reject_open_host(host, bool(token_file) or insecure, TOKEN_FILE)
+        command: list[str] = []
+        if processes:
+            from . import _worker
+
+            workers = workers or 4
+            command = _worker.command(self, workers)
+            workers *= processes
         server = _core.Server(
             list(self._registered_functions.values()),
             host=host,
@@ -265,6 +279,8 @@ class SharedTensorProvider:
             service_name=self.name,
             service_version=self.version,
             compression_level=compression_level,
+            processes=processes,
+            command=command,
         )
         server.start()
         self._server = server
@@ -275,6 +291,11 @@ class SharedTensorProvider:
         if self._server is None:
             raise RuntimeError("the provider does not serve: call start() or serve()")
         return self._server.url
+
+    @property
+    def processes(self) -> list[WorkerProcess]:
+        """The worker processes; empty if this process runs the functions."""
+        return [] if self._server is None else [WorkerProcess(**fields) for fields in self._server.processes()]
 
     def stop(self, drain_time: float = 10.0) -> bool:
         """Ends the server: calls in flight may take `drain_time` seconds. Returns False if one took longer."""

@@ -40,6 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--insecure", action="store_true", help="listen beyond loopback without tokens")
     parser.add_argument("--ready-file", default="", help="file that gets the URL once the server is ready")
     parser.add_argument("--workers", type=int, default=0, help="threads that run functions; 0: at least 4")
+    parser.add_argument("--processes", type=int, default=0, help="worker processes that run functions; 0: none")
     options = parser.parse_args(arguments)
     if options.provider is None:
         parser.error("say whose functions to serve: python -m shared_tensor.server package.module:provider ...")
@@ -55,6 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         token_file=options.token_file,
         insecure=options.insecure,
         workers=options.workers,
+        processes=options.processes,
         ready_file=options.ready_file,
     )
     return 0 if ended else 1
