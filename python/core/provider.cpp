@@ -8,10 +8,13 @@
 #include <vector>
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include <shared_tensor/server.hpp>
+#include <shared_tensor/server_options.hpp>
 #include <shared_tensor/shared_memory.hpp>
 
 #include "value.hpp"
@@ -217,7 +220,7 @@ private:
 
 class PyServer {
 public:
-    PyServer(const nb::list& definitions, ServerOptions options) {
+    PyServer(const nb::list& definitions, ServerOptions options) : drain_time_(options.drain_time) {
         Registry registry;
         for (nb::handle definition : definitions)
             registry.add(std::make_shared<PyFunction>(nb::borrow(definition)));
@@ -232,10 +235,21 @@ public:
     PyServer& operator=(const PyServer&) = delete;
 
     Server& get() { return *server_; }
+    milliseconds drain_time() const { return drain_time_; }
 
 private:
     std::unique_ptr<Server> server_;
+    const milliseconds drain_time_;
 };
+
+using TextOptions = std::vector<std::pair<std::string, std::string>>;
+
+ServerOptions server_options(const TextOptions& given) {
+    ServerOptions options;
+    for (const auto& [name, value] : given)
+        set_option(options, name, value);
+    return options;
+}
 
 void define_context(nb::module_& module) {
     nb::class_<PyContext>(module, "Context", "The context of a running call. Do not use it after the function's end.")
@@ -335,42 +349,40 @@ void define_context(nb::module_& module) {
             "item"_a.none());
 }
 
+void define_options(nb::module_& module) {
+    nb::class_<OptionInfo>(module, "OptionInfo", "The description of an option of a server.")
+        .def_ro("name", &OptionInfo::name)
+        .def_ro("section", &OptionInfo::section)
+        .def_ro("help", &OptionInfo::help)
+        .def_ro("form", &OptionInfo::form)
+        .def_ro("is_list", &OptionInfo::is_list)
+        .def_ro("common", &OptionInfo::common)
+        .def_ro("default_value", &OptionInfo::default_value);
+    module.def("list_server_options", &list_server_options);
+    module.def("options_in_environment", &options_in_environment);
+    module.def(
+        "check_options", [](const TextOptions& options) { server_options(options); }, "options"_a,
+        "Raises ValueError if a name or a value is not one that a server takes.");
+}
+
 void define_server(nb::module_& module) {
     nb::class_<PyServer>(module, "Server")
         .def(
             "__init__",
-            [](PyServer* self, const nb::list& definitions, std::string host, int port, std::string unix_socket,
-               std::string local_socket, std::string token_file, bool insecure, std::size_t workers, std::size_t queue,
-               double timeout, bool cache, std::vector<std::string> models, std::string service_name,
-               std::string service_version, int compression_level) {
-                ServerOptions options;
-                options.host = std::move(host);
-                options.port = port;
-                options.unix_socket = std::move(unix_socket);
-                options.local_socket = std::move(local_socket);
-                options.token_file = std::move(token_file);
-                options.insecure = insecure;
-                options.calls.pool.workers = workers;
-                options.calls.pool.queue_limit = queue;
-                options.calls.call_timeout = milliseconds(static_cast<std::int64_t>(timeout * 1000));
-                options.calls.cache = cache;
-                options.models = std::move(models);
-                options.service_name = std::move(service_name);
-                options.service_version = std::move(service_version);
-                options.compression.level = compression_level;
-                new (self) PyServer(definitions, std::move(options));
+            [](PyServer* self, const nb::list& definitions, const TextOptions& options) {
+                new (self) PyServer(definitions, server_options(options));
             },
-            "definitions"_a, nb::kw_only(), "host"_a, "port"_a, "unix_socket"_a, "local_socket"_a, "token_file"_a,
-            "insecure"_a, "workers"_a, "queue"_a, "timeout"_a, "cache"_a, "models"_a, "service_name"_a,
-            "service_version"_a, "compression_level"_a = 1)
+            "definitions"_a, "options"_a, "`options`: names and values, as set_option() of C++ takes them.")
         .def(
             "start", [](PyServer& self) { self.get().start(); }, nb::call_guard<nb::gil_scoped_release>())
         .def(
             "stop",
-            [](PyServer& self, double drain_time) {
-                return self.get().stop(milliseconds(static_cast<std::int64_t>(drain_time * 1000)));
+            [](PyServer& self, std::optional<double> drain_time) {
+                return self.get().stop(drain_time ? milliseconds(static_cast<std::int64_t>(*drain_time * 1000))
+                                                  : self.drain_time());
             },
-            nb::call_guard<nb::gil_scoped_release>())
+            "drain_time"_a, nb::call_guard<nb::gil_scoped_release>(),
+            "Returns whether everything ended in `drain_time` seconds; None: the time in the options.")
         .def_prop_ro("port", [](PyServer& self) { return self.get().port(); })
         .def_prop_ro("url", [](PyServer& self) { return self.get().url(); });
 }
@@ -379,6 +391,7 @@ void define_server(nb::module_& module) {
 
 void define_provider(nb::module_& module) {
     define_context(module);
+    define_options(module);
     define_server(module);
 }
 

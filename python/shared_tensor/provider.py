@@ -15,6 +15,7 @@ from ._addresses import TOKEN_FILE, reject_open_host
 from ._first.log import debug
 from ._first.singleton import once_per_key
 from ._function import Definition
+from ._options import option_texts
 from ._signals import told_to_end, wait_until
 from .client import Client
 from .remote import function_of
@@ -238,19 +239,20 @@ class SharedTensorProvider:
         cache: bool = True,
         models: list[str] | None = None,
         compression_level: int = 1,
+        **options: Any,
     ) -> str:
         """Starts to serve, on threads of the C++ server, and returns the URL. Does not block.
 
         port: 0: any free port; None: server_port. host: other addresses than loopback need a token file or `insecure`.
         workers: threads that run functions; 0: at least 4. queue: calls that may wait for one. timeout: deadline in
         seconds of calls without their own. compression_level: 1 (fast) to 9 (small), for answers to clients on other
-        hosts that ask for compression.
+        hosts that ask for compression. options: every other option of docs/options.md, with "_" for "-":
+        max_kept_bytes="1G" or 2**30, max_wait=30 (seconds) or "30s", allowed_host=["name"].
         """
         if self._server is not None:
             raise RuntimeError("the provider serves already")
-        reject_open_host(host, bool(token_file) or insecure, TOKEN_FILE)
-        server = _core.Server(
-            list(self._registered_functions.values()),
+        reject_open_host(host, bool(token_file or options.get("tls_client_ca")) or insecure, TOKEN_FILE)
+        given = dict(
             host=host,
             port=self.server_port if port is None else port,
             unix_socket=unix_socket,
@@ -261,11 +263,11 @@ class SharedTensorProvider:
             queue=queue,
             timeout=timeout,
             cache=cache,
-            models=models or [],
-            service_name=self.name,
-            service_version=self.version,
             compression_level=compression_level,
         )
+        overridable = {"model": models, "service_name": self.name, "service_version": self.version}
+        texts = option_texts({**given, **overridable, **options})
+        server = _core.Server(list(self._registered_functions.values()), texts)
         server.start()
         self._server = server
         return server.url
@@ -276,8 +278,9 @@ class SharedTensorProvider:
             raise RuntimeError("the provider does not serve: call start() or serve()")
         return self._server.url
 
-    def stop(self, drain_time: float = 10.0) -> bool:
-        """Ends the server: calls in flight may take `drain_time` seconds. Returns False if one took longer."""
+    def stop(self, drain_time: float | None = None) -> bool:
+        """Ends the server: calls in flight may take `drain_time` seconds; None: the time that start() got, else 10.
+        Returns False if one took longer."""
         server, self._server = self._server, None
         return server is None or server.stop(drain_time)
 
@@ -293,12 +296,12 @@ class SharedTensorProvider:
         """Serves until SIGTERM or SIGINT, then as stop(). Call it on the main thread. `ready_file` gets the URL once
         the server is ready. Other options: see start()."""
         with told_to_end() as told:
-            url = self.start(port, host, **options)
+            url = self.start(port, host, drain_time=drain_time, **options)
             if ready_file:
                 _write_whole(ready_file, url)
             print(f"shared_tensor: {len(self._registered_functions)} functions at {url}", flush=True)
             wait_until(told)
-        return self.stop(drain_time)
+        return self.stop()
 
     def __enter__(self) -> SharedTensorProvider:
         return self
