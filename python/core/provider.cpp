@@ -9,11 +9,14 @@
 #include <vector>
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include <shared_tensor/processes.hpp>
 #include <shared_tensor/server.hpp>
+#include <shared_tensor/server_options.hpp>
 #include <shared_tensor/shared_memory.hpp>
 
 #include "value.hpp"
@@ -229,7 +232,8 @@ class PyServer {
 public:
     /// `command`: of a worker process. `processes` 0: the functions run in this process.
     PyServer(const nb::list& definitions, ServerOptions options, std::size_t processes,
-             std::vector<std::string> command) {
+             std::vector<std::string> command)
+        : drain_time_(options.drain_time) {
         Registry registry = registry_of(definitions);
         const nb::gil_scoped_release release;
         if (processes > 0) {
@@ -260,6 +264,7 @@ public:
         if (workers_) workers_->stop(kTimeToEnd);
         return ended;
     }
+    milliseconds drain_time() const { return drain_time_; }
     const Server& get() const { return *server_; }
     std::vector<WorkerProcessStatus> workers() const {
         return workers_ ? workers_->status() : std::vector<WorkerProcessStatus>();
@@ -267,6 +272,7 @@ public:
 
 private:
     static constexpr milliseconds kTimeToEnd{2'000};  // of worker processes without calls
+    const milliseconds drain_time_;
     std::optional<WorkerProcesses> workers_;
     std::optional<Server> server_;
 };
@@ -279,6 +285,15 @@ nb::dict fields_of(const WorkerProcessStatus& status) {
     fields["restarts"] = status.restarts;
     fields["last_end"] = status.last_end;
     return fields;
+}
+
+using TextOptions = std::vector<std::pair<std::string, std::string>>;
+
+ServerOptions server_options(const TextOptions& given) {
+    ServerOptions options;
+    for (const auto& [name, value] : given)
+        set_option(options, name, value);
+    return options;
 }
 
 void define_context(nb::module_& module) {
@@ -379,42 +394,41 @@ void define_context(nb::module_& module) {
             "item"_a.none());
 }
 
+void define_options(nb::module_& module) {
+    nb::class_<OptionInfo>(module, "OptionInfo", "The description of an option of a server.")
+        .def_ro("name", &OptionInfo::name)
+        .def_ro("section", &OptionInfo::section)
+        .def_ro("help", &OptionInfo::help)
+        .def_ro("form", &OptionInfo::form)
+        .def_ro("is_list", &OptionInfo::is_list)
+        .def_ro("common", &OptionInfo::common)
+        .def_ro("default_value", &OptionInfo::default_value);
+    module.def("list_server_options", &list_server_options);
+    module.def("options_in_environment", &options_in_environment);
+    module.def(
+        "check_options", [](const TextOptions& options) { server_options(options); }, "options"_a,
+        "Raises ValueError if a name or a value is not one that a server takes.");
+}
+
 void define_server(nb::module_& module) {
     nb::class_<PyServer>(module, "Server")
         .def(
             "__init__",
-            [](PyServer* self, const nb::list& definitions, std::string host, int port, std::string unix_socket,
-               std::string local_socket, std::string token_file, bool insecure, std::size_t workers, std::size_t queue,
-               double timeout, bool cache, std::vector<std::string> models, std::string service_name,
-               std::string service_version, int compression_level, std::size_t processes,
+            [](PyServer* self, const nb::list& definitions, const TextOptions& options, std::size_t processes,
                std::vector<std::string> command) {
-                ServerOptions options;
-                options.host = std::move(host);
-                options.port = port;
-                options.unix_socket = std::move(unix_socket);
-                options.local_socket = std::move(local_socket);
-                options.token_file = std::move(token_file);
-                options.insecure = insecure;
-                options.calls.pool.workers = workers;
-                options.calls.pool.queue_limit = queue;
-                options.calls.call_timeout = milliseconds(static_cast<std::int64_t>(timeout * 1000));
-                options.calls.cache = cache;
-                options.models = std::move(models);
-                options.service_name = std::move(service_name);
-                options.service_version = std::move(service_version);
-                options.compression.level = compression_level;
-                new (self) PyServer(definitions, std::move(options), processes, std::move(command));
+                new (self) PyServer(definitions, server_options(options), processes, std::move(command));
             },
-            "definitions"_a, nb::kw_only(), "host"_a, "port"_a, "unix_socket"_a, "local_socket"_a, "token_file"_a,
-            "insecure"_a, "workers"_a, "queue"_a, "timeout"_a, "cache"_a, "models"_a, "service_name"_a,
-            "service_version"_a, "compression_level"_a = 1, "processes"_a = 0, "command"_a = std::vector<std::string>())
+            "definitions"_a, "options"_a, "processes"_a = 0, "command"_a = std::vector<std::string>(),
+            "`options`: names and values, as set_option() of C++ takes them. `command`: of a worker process.")
         .def("start", &PyServer::start, nb::call_guard<nb::gil_scoped_release>())
         .def(
             "stop",
-            [](PyServer& self, double drain_time) {
-                return self.stop(milliseconds(static_cast<std::int64_t>(drain_time * 1000)));
+            [](PyServer& self, std::optional<double> drain_time) {
+                return self.stop(drain_time ? milliseconds(static_cast<std::int64_t>(*drain_time * 1000))
+                                            : self.drain_time());
             },
-            nb::call_guard<nb::gil_scoped_release>())
+            "drain_time"_a, nb::call_guard<nb::gil_scoped_release>(),
+            "Returns whether everything ended in `drain_time` seconds; None: the time in the options.")
         .def("processes",
              [](const PyServer& self) {
                  nb::list all;
@@ -428,20 +442,19 @@ void define_server(nb::module_& module) {
     module.def("is_worker_process", &is_worker_process);
     module.def(
         "serve_as_worker",
-        [](const nb::list& definitions, std::size_t workers) {
+        [](const nb::list& definitions, const TextOptions& options) {
             Registry functions = registry_of(definitions);
-            ServerOptions options;
-            options.calls.pool.workers = workers;
             const nb::gil_scoped_release release;
-            serve_as_worker(std::move(functions), std::move(options));
+            serve_as_worker(std::move(functions), server_options(options));
         },
-        "definitions"_a, "workers"_a);
+        "definitions"_a, "options"_a);
 }
 
 }  // namespace
 
 void define_provider(nb::module_& module) {
     define_context(module);
+    define_options(module);
     define_server(module);
 }
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from .provider import SharedTensorProvider
 
 
-def command(provider: SharedTensorProvider, workers: int) -> list[str]:
-    """The command of a worker process. Raises ValueError if another process cannot find the provider."""
+def command(provider: SharedTensorProvider, options: list[tuple[str, str]]) -> list[str]:
+    """The command of a worker process whose server has these options. Raises ValueError if another process cannot find the provider."""
     module, name = _place_of(provider)
     preparation = multiprocessing.spawn.get_preparation_data(f"worker of {name}")
     main = sys.modules["__main__"]
@@ -32,7 +32,7 @@ def command(provider: SharedTensorProvider, workers: int) -> list[str]:
     description = {
         "module": module,
         "name": name,
-        "workers": workers,
+        "options": options,
         "preparation": {key: preparation[key] for key in kept if key in preparation},
     }
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
@@ -51,7 +51,9 @@ def main(description: dict[str, Any]) -> None:
     os.environ["__SHARED_TENSOR_SERVER_MODE__"] = "true"
     multiprocessing.spawn.prepare(description["preparation"])
     provider = getattr(importlib.import_module(description["module"]), description["name"])
-    _core.serve_as_worker(list(provider._registered_functions.values()), description["workers"])
+    _core.serve_as_worker(
+        list(provider._registered_functions.values()), [(option, value) for option, value in description["options"]]
+    )
 
 
 if __name__ == "__main__":
