@@ -14,6 +14,7 @@
 #include "base/log/log.hpp"
 #include "base/system/host.hpp"
 #include "protocol/json_rpc/json_text.hpp"
+#include "server/option_reading.hpp"
 
 namespace shared_tensor::daemon {
 
@@ -21,6 +22,7 @@ namespace {
 
 using nlohmann::json;
 
+using server::apply;
 using server::Option;
 
 constexpr std::size_t kWidth = 100, kHelpColumn = 29;
@@ -31,6 +33,7 @@ constexpr std::string_view kIntroduction =
     "An option may also come from the environment (SHARED_TENSOR_UNIX_SOCKET for --unix-socket) or from\n"
     "--config; flags win over environment over file. Times: 500ms, 30s, 5m, 1h. Sizes: 65536, 64K, 2G.\n";
 
+constexpr const char* kListed = "; --help-all lists the options";
 constexpr std::string_view kOther = "Other";
 constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kOthers{
     {{"--config FILE", "JSON file with any of these options"},
@@ -38,14 +41,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kOthers{
      {"--version", "print the version and end"},
      {"-h, --help", "print the common options and end"},
      {"--help-all", "print all options and end"}}};
-
-template <std::size_t N>
-std::string in_units(std::size_t value, const std::array<std::pair<std::size_t, const char*>, N>& units) {
-    for (const auto& [unit, name] : units) {
-        if (value > 0 && value % unit == 0) return std::to_string(value / unit) + name;
-    }
-    return std::to_string(value);
-}
 
 /// Appends `what`, and `text` in the column beside it, broken into lines of at most kWidth.
 void add_lines(std::string& out, std::string_view what, std::string_view text) {
@@ -64,58 +59,13 @@ void add_lines(std::string& out, std::string_view what, std::string_view text) {
     out += line + '\n';
 }
 
-std::string_view argument_of(const Option& option) {
-    struct Name {
-        std::string_view operator()(Option::Text) const { return " TEXT"; }
-        std::string_view operator()(Option::List) const { return " TEXT"; }
-        std::string_view operator()(Option::Flag) const { return ""; }
-        std::string_view operator()(Option::Count) const { return " N"; }
-        std::string_view operator()(Option::Integer) const { return " N"; }
-        std::string_view operator()(Option::Bytes) const { return " SIZE"; }
-        std::string_view operator()(Option::Time) const { return " TIME"; }
-    };
-    return std::visit(Name(), option.value);
-}
-
 [[noreturn]] void reject(const std::string& source, const std::string& why) {
     throw std::invalid_argument(source + ": " + why);
 }
 
-void apply(const Option& option, const std::vector<std::string>& values, const std::string& source) {
-    option.clear_list();
-    for (const std::string& value : values) {
-        try {
-            option.set(value);
-        } catch (const std::invalid_argument& error) {
-            reject(source, error.what());
-        }
-    }
-}
-
-std::string variable_of(const Option& option) {
-    std::string name = "SHARED_TENSOR_";
-    for (const char c : option.name)
-        name.push_back(c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c));
-    return name;
-}
-
-/// Splits a list in an environment variable at its commas.
-std::vector<std::string> split_list(const std::string& text) {
-    std::vector<std::string> parts;
-    for (std::size_t at = 0; at <= text.size();) {
-        const std::size_t comma = std::min(text.find(',', at), text.size());
-        if (comma > at) parts.push_back(text.substr(at, comma - at));
-        at = comma + 1;
-    }
-    return parts;
-}
-
 void apply_environment(const std::vector<Option>& table) {
     for (const Option& option : table) {
-        const std::string name = variable_of(option);
-        const char* value = std::getenv(name.c_str());
-        if (value == nullptr || (option.is_flag() && *value == '\0')) continue;
-        apply(option, option.is_list() ? split_list(value) : std::vector<std::string>{value}, name);
+        if (const auto values = server::environment_values(option)) apply(option, *values, server::variable_of(option));
     }
 }
 
@@ -150,13 +100,14 @@ void apply_file(const std::vector<Option>& table, const std::string& path) {
         const std::string& name = item.key();
         const std::string source = std::string(path).append(": ").append(name);
         const auto option = std::find_if(table.begin(), table.end(), [&](const Option& o) { return o.name == name; });
-        if (option == table.end()) reject(source, "no such option; --help-all lists them");
+        if (option == table.end()) reject(source, server::no_such_option(name, server::names_of(table)) + kListed);
         apply(*option, values_of(*option, item.value(), source), source);
     }
 }
 
 cxxopts::Options command_line(const std::vector<Option>& table) {
     cxxopts::Options line("shared-tensor-server");
+    line.allow_unrecognised_options();  // parse_line() rejects them
     for (const Option& option : table) {
         std::shared_ptr<cxxopts::Value> value = cxxopts::value<std::string>();
         if (option.is_list()) value = cxxopts::value<std::vector<std::string>>();
@@ -192,36 +143,26 @@ std::string print_config(DaemonOptions options) {
     return config.dump(2);
 }
 
-cxxopts::ParseResult parse_line(cxxopts::Options& line, int argc, char** argv) {
+[[noreturn]] void reject_unknown(const std::string& argument, const std::vector<Option>& table) {
+    if (!argument.starts_with('-')) reject(argument, std::string("unexpected argument") + kListed);
+    const std::string word = argument.substr(0, argument.find('='));
+    std::vector<std::string_view> names = server::names_of(table);
+    names.insert(names.end(), {"config", "print-config", "version", "help", "help-all"});
+    const std::size_t name = std::min(word.find_first_not_of('-'), word.size());
+    reject(word, server::no_such_option(std::string_view(word).substr(name), names) + kListed);
+}
+
+cxxopts::ParseResult parse_line(cxxopts::Options& line, const std::vector<Option>& table, int argc, char** argv) {
     try {
         auto given = line.parse(argc, argv);
-        if (!given.unmatched().empty())
-            reject(given.unmatched().front(), "unexpected argument; --help-all lists the options");
+        if (!given.unmatched().empty()) reject_unknown(given.unmatched().front(), table);
         return given;
     } catch (const cxxopts::exceptions::exception& error) {
-        throw std::invalid_argument(std::string(error.what()) + "; --help-all lists the options");
+        throw std::invalid_argument(std::string(error.what()) + kListed);
     }
 }
 
 }  // namespace
-
-std::string default_text(const Option& option) {
-    struct Text {
-        std::string operator()(Option::Text value) const { return *value; }
-        std::string operator()(Option::List) const { return {}; }
-        std::string operator()(Option::Flag value) const { return *value ? "on" : "off"; }
-        std::string operator()(Option::Count count) const { return std::to_string(*count.value); }
-        std::string operator()(Option::Integer number) const { return std::to_string(*number.value); }
-        std::string operator()(Option::Bytes bytes) const {
-            return in_units<3>(*bytes.value, {{{1 << 30, "G"}, {1 << 20, "M"}, {1 << 10, "K"}}});
-        }
-        std::string operator()(Option::Time time) const {
-            const auto ms = static_cast<std::size_t>(time->count());
-            return in_units<4>(ms, {{{3'600'000, "h"}, {60'000, "m"}, {1'000, "s"}, {1, "ms"}}});
-        }
-    };
-    return std::visit(Text(), option.value);
-}
 
 std::string help_text(const std::vector<Option>& defaults, bool all) {
     std::string text(kIntroduction), section;
@@ -229,9 +170,9 @@ std::string help_text(const std::vector<Option>& defaults, bool all) {
         if (!all && !option.common) continue;
         if (section != option.section) text.append(option.section).append(":\n");
         section = option.section;
-        const std::string shown = default_text(option);
+        const std::string shown = server::default_text(option), form(server::value_form(option));
         const bool turns_off = option.is_flag() && shown == "on", has_default = !shown.empty() && shown != "off";
-        add_lines(text, (turns_off ? "--[no-]" : "--") + std::string(option.name) + std::string(argument_of(option)),
+        add_lines(text, (turns_off ? "--[no-]" : "--") + std::string(option.name) + (form.empty() ? "" : " " + form),
                   std::string(option.help) + (has_default ? " [" + shown + ']' : ""));
     }
     text.append(kOther).append(":\n");
@@ -260,7 +201,7 @@ ParsedOptions parse_options(int argc, char** argv) {
     options.server.raise_descriptor_limit = true;  // no other code of the process relies on the limit
     const std::vector<Option> table = option_table(options);
     cxxopts::Options line = command_line(table);
-    const cxxopts::ParseResult given = parse_line(line, argc, argv);
+    const cxxopts::ParseResult given = parse_line(line, table, argc, argv);
     if (const bool all = given.count("help-all") > 0; all || given.count("help") > 0) {
         parsed.print = help_text(table, all);
         return parsed;

@@ -37,9 +37,6 @@ ParsedOptions parse_options(int argc, char** argv);
 /// `defaults` have their default values.
 std::string help_text(const std::vector<server::Option>& defaults, bool all);
 
-/// A default value as people write it: 64M, 30s, on; empty: there is no default to show.
-std::string default_text(const server::Option& option);
-
 /// Runs `shared-tensor-server doctor`. Starts a server with these options, without functions and on a free port; asks
 /// it as a client for the usable transports; checks this host for what they need; prints a report. Returns the exit
 /// code: 0 if a server can serve and share memory here, else 1.

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <stop_token>
 #include <string_view>
@@ -79,6 +80,10 @@ public:
     /// The memory for results that cross without a copy; null if no memory is shared. Use it through
     /// <shared_tensor/shared_memory.hpp>.
     virtual const detail::CallMemory* memory() const { return nullptr; }
+
+    /// Counts bytes that were copied for the call elsewhere; the caller's receipt shows them. For functions that pass
+    /// calls on to another process.
+    virtual void add_copied(std::uint64_t bytes) { static_cast<void>(bytes); }
 
     /// The streams for the function's Readers and Writers (<shared_tensor/stream.hpp>); null if it has none.
     virtual detail::CallStreams* streams() const { return nullptr; }

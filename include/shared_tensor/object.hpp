@@ -34,9 +34,7 @@ namespace shared_tensor {
 
 /// The name of T on the wire, kName. SHARED_TENSOR_OBJECT defines it.
 template <class T>
-struct ObjectType {
-    static constexpr bool kUnnamed = true;
-};
+struct ObjectType {};
 
 template <class T>
 concept HasObjectType = requires {

@@ -46,6 +46,9 @@ struct ServerOptions {
     /// For the TCP port. With `authorities`, clients need a certificate from one of them. Without tokens, this
     /// certificate identifies the client.
     TlsOptions tls;
+    /// For worker processes (<shared_tensor/processes.hpp>): a client of the server's own user names the principal that
+    /// it calls for, as its token (percent-encoded). Only for a Unix socket that no other program uses.
+    bool named_callers = false;
     bool insecure = false;                     ///< allows other addresses than loopback without tokens
     std::vector<std::string> allowed_hosts;    ///< more accepted values of the Host header ("name" or "name:port")
     std::vector<std::string> allowed_origins;  ///< accepted values of the Origin header; empty: web pages cannot call

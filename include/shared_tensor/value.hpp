@@ -218,9 +218,7 @@ private:
 ///     static void write(ValueWriter, const T&);
 ///     static void schema(ValueWriter);                // a JSON Schema object
 template <class T, class Enable = void>
-struct Codec {
-    static constexpr bool kUnsupported = true;
-};
+struct Codec {};
 
 template <class T>
 concept Shareable = requires(const ValueReader& reader, ValueWriter writer, const T& value) {

@@ -2,16 +2,21 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <typeinfo>
 #include <utility>
 #include <vector>
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <shared_tensor/processes.hpp>
 #include <shared_tensor/server.hpp>
+#include <shared_tensor/server_options.hpp>
 #include <shared_tensor/shared_memory.hpp>
 
 #include "value.hpp"
@@ -215,27 +220,81 @@ private:
     const PyValue definition_;
 };
 
+Registry registry_of(const nb::list& definitions) {
+    Registry registry;
+    for (nb::handle definition : definitions)
+        registry.add(std::make_shared<PyFunction>(nb::borrow(definition)));
+    return registry;
+}
+
+/// A server, and its worker processes if it has any.
 class PyServer {
 public:
-    PyServer(const nb::list& definitions, ServerOptions options) {
-        Registry registry;
-        for (nb::handle definition : definitions)
-            registry.add(std::make_shared<PyFunction>(nb::borrow(definition)));
+    /// `command`: of a worker process. `processes` 0: the functions run in this process.
+    PyServer(const nb::list& definitions, ServerOptions options, std::size_t processes,
+             std::vector<std::string> command)
+        : drain_time_(options.drain_time) {
+        Registry registry = registry_of(definitions);
         const nb::gil_scoped_release release;
-        server_ = std::make_unique<Server>(std::move(registry), std::move(options));
+        if (processes > 0) {
+            workers_.emplace(ProcessOptions{.processes = processes, .command = std::move(command)});
+            registry = workers_->share(registry);
+        }
+        server_.emplace(std::move(registry), std::move(options));
     }
     ~PyServer() {
         const nb::gil_scoped_release release;  // calls that run need it to end
         server_.reset();
+        workers_.reset();
     }
     PyServer(const PyServer&) = delete;
     PyServer& operator=(const PyServer&) = delete;
 
-    Server& get() { return *server_; }
+    void start() {
+        if (workers_) workers_->start();
+        try {
+            server_->start();
+        } catch (...) {
+            if (workers_) workers_->stop(milliseconds(0));
+            throw;
+        }
+    }
+    bool stop(milliseconds drain_time) {
+        const bool ended = server_->stop(drain_time);
+        if (workers_) workers_->stop(kTimeToEnd);
+        return ended;
+    }
+    milliseconds drain_time() const { return drain_time_; }
+    const Server& get() const { return *server_; }
+    std::vector<WorkerProcessStatus> workers() const {
+        return workers_ ? workers_->status() : std::vector<WorkerProcessStatus>();
+    }
 
 private:
-    std::unique_ptr<Server> server_;
+    static constexpr milliseconds kTimeToEnd{2'000};  // of worker processes without calls
+    const milliseconds drain_time_;
+    std::optional<WorkerProcesses> workers_;
+    std::optional<Server> server_;
 };
+
+nb::dict fields_of(const WorkerProcessStatus& status) {
+    nb::dict fields;
+    fields["pid"] = status.pid;
+    fields["ready"] = status.ready;
+    fields["calls"] = status.calls;
+    fields["restarts"] = status.restarts;
+    fields["last_end"] = status.last_end;
+    return fields;
+}
+
+using TextOptions = std::vector<std::pair<std::string, std::string>>;
+
+ServerOptions server_options(const TextOptions& given) {
+    ServerOptions options;
+    for (const auto& [name, value] : given)
+        set_option(options, name, value);
+    return options;
+}
 
 void define_context(nb::module_& module) {
     nb::class_<PyContext>(module, "Context", "The context of a running call. Do not use it after the function's end.")
@@ -335,50 +394,67 @@ void define_context(nb::module_& module) {
             "item"_a.none());
 }
 
+void define_options(nb::module_& module) {
+    nb::class_<OptionInfo>(module, "OptionInfo", "The description of an option of a server.")
+        .def_ro("name", &OptionInfo::name)
+        .def_ro("section", &OptionInfo::section)
+        .def_ro("help", &OptionInfo::help)
+        .def_ro("form", &OptionInfo::form)
+        .def_ro("is_list", &OptionInfo::is_list)
+        .def_ro("common", &OptionInfo::common)
+        .def_ro("default_value", &OptionInfo::default_value);
+    module.def("list_server_options", &list_server_options);
+    module.def("options_in_environment", &options_in_environment);
+    module.def(
+        "check_options", [](const TextOptions& options) { server_options(options); }, "options"_a,
+        "Raises ValueError if a name or a value is not one that a server takes.");
+}
+
 void define_server(nb::module_& module) {
     nb::class_<PyServer>(module, "Server")
         .def(
             "__init__",
-            [](PyServer* self, const nb::list& definitions, std::string host, int port, std::string unix_socket,
-               std::string local_socket, std::string token_file, bool insecure, std::size_t workers, std::size_t queue,
-               double timeout, bool cache, std::vector<std::string> models, std::string service_name,
-               std::string service_version, int compression_level) {
-                ServerOptions options;
-                options.host = std::move(host);
-                options.port = port;
-                options.unix_socket = std::move(unix_socket);
-                options.local_socket = std::move(local_socket);
-                options.token_file = std::move(token_file);
-                options.insecure = insecure;
-                options.calls.pool.workers = workers;
-                options.calls.pool.queue_limit = queue;
-                options.calls.call_timeout = milliseconds(static_cast<std::int64_t>(timeout * 1000));
-                options.calls.cache = cache;
-                options.models = std::move(models);
-                options.service_name = std::move(service_name);
-                options.service_version = std::move(service_version);
-                options.compression.level = compression_level;
-                new (self) PyServer(definitions, std::move(options));
+            [](PyServer* self, const nb::list& definitions, const TextOptions& options, std::size_t processes,
+               std::vector<std::string> command) {
+                new (self) PyServer(definitions, server_options(options), processes, std::move(command));
             },
-            "definitions"_a, nb::kw_only(), "host"_a, "port"_a, "unix_socket"_a, "local_socket"_a, "token_file"_a,
-            "insecure"_a, "workers"_a, "queue"_a, "timeout"_a, "cache"_a, "models"_a, "service_name"_a,
-            "service_version"_a, "compression_level"_a = 1)
-        .def(
-            "start", [](PyServer& self) { self.get().start(); }, nb::call_guard<nb::gil_scoped_release>())
+            "definitions"_a, "options"_a, "processes"_a = 0, "command"_a = std::vector<std::string>(),
+            "`options`: names and values, as set_option() of C++ takes them. `command`: of a worker process.")
+        .def("start", &PyServer::start, nb::call_guard<nb::gil_scoped_release>())
         .def(
             "stop",
-            [](PyServer& self, double drain_time) {
-                return self.get().stop(milliseconds(static_cast<std::int64_t>(drain_time * 1000)));
+            [](PyServer& self, std::optional<double> drain_time) {
+                return self.stop(drain_time ? milliseconds(static_cast<std::int64_t>(*drain_time * 1000))
+                                            : self.drain_time());
             },
-            nb::call_guard<nb::gil_scoped_release>())
-        .def_prop_ro("port", [](PyServer& self) { return self.get().port(); })
-        .def_prop_ro("url", [](PyServer& self) { return self.get().url(); });
+            "drain_time"_a, nb::call_guard<nb::gil_scoped_release>(),
+            "Returns whether everything ended in `drain_time` seconds; None: the time in the options.")
+        .def("processes",
+             [](const PyServer& self) {
+                 nb::list all;
+                 for (const WorkerProcessStatus& status : self.workers())
+                     all.append(fields_of(status));
+                 return all;
+             })
+        .def_prop_ro("port", [](const PyServer& self) { return self.get().port(); })
+        .def_prop_ro("url", [](const PyServer& self) { return self.get().url(); });
+
+    module.def("is_worker_process", &is_worker_process);
+    module.def(
+        "serve_as_worker",
+        [](const nb::list& definitions, const TextOptions& options) {
+            Registry functions = registry_of(definitions);
+            const nb::gil_scoped_release release;
+            serve_as_worker(std::move(functions), server_options(options));
+        },
+        "definitions"_a, "options"_a);
 }
 
 }  // namespace
 
 void define_provider(nb::module_& module) {
     define_context(module);
+    define_options(module);
     define_server(module);
 }
 

@@ -16,7 +16,7 @@ from .errors import RpcError, SharedTensorError
 from .handles import Batch, Stream, Task
 from .named_tensors import NamedTensor, NamedTensors, publish
 from .provider import SharedTensorProvider
-from .records import Receipt, Retry, TaskStatus
+from .records import Receipt, Retry, TaskStatus, WorkerProcess
 from .weights import attach
 
 if typing.TYPE_CHECKING:
@@ -47,6 +47,7 @@ __all__ = [
     "TaskInfo",
     "TaskStatus",
     "Tensor",
+    "WorkerProcess",
     "__version__",
     "attach",
     "errors",

@@ -11,7 +11,7 @@ def url_of(address: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    if host == "localhost":
+    if host in ("", "localhost"):  # empty: no TCP
         return True
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback

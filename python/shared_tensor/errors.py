@@ -63,6 +63,11 @@ class FunctionFailed(SharedTensorServerError):
         return str(self.data.get("type", "")) if isinstance(self.data, dict) else ""
 
 
+class WorkerDied(FunctionFailed):
+    """The worker process that ran the function has ended (-32000); the message has the signal or the exit status. It is
+    started again, and other calls are not affected."""
+
+
 class ServerBusy(SharedTensorServerError):
     """The server has too much work (-32001), and the client's tries are used up. The call did not run. `data`:
     retry_after_ms."""
@@ -149,7 +154,10 @@ def _make(kind: str, code: int, message: str, data: str, text: str, may_have_run
     """Makes the exception for an error of the C++ library."""
     other = SharedTensorServerError if code else SharedTensorClientError
     chosen: type[RpcError] = globals()[kind] if kind else _BY_CODE.get(code, other)
-    error = chosen(text, code=code, message=message, data=json.loads(data) if data else None)
+    decoded = json.loads(data) if data else None
+    if chosen is FunctionFailed and isinstance(decoded, dict) and decoded.get("type") == "WorkerDied":
+        chosen = WorkerDied
+    error = chosen(text, code=code, message=message, data=decoded)
     if isinstance(error, (Cancelled, TransportFailure)) and may_have_run is not None:
         error.may_have_run = may_have_run
     if isinstance(error, FunctionFailed) and isinstance(error.data, dict) and "traceback" in error.data:

@@ -15,8 +15,10 @@ from ._addresses import TOKEN_FILE, reject_open_host
 from ._first.log import debug
 from ._first.singleton import once_per_key
 from ._function import Definition
+from ._options import option_texts
 from ._signals import told_to_end, wait_until
 from .client import Client
+from .records import WorkerProcess
 from .remote import function_of
 
 if TYPE_CHECKING:
@@ -241,19 +243,26 @@ class SharedTensorProvider:
         cache: bool = True,
         models: list[str] | None = None,
         compression_level: int = 1,
+        processes: int = 0,
+        **options: Any,
     ) -> str:
-        """Starts to serve, on threads of the C++ server, and returns the URL. Does not block.
+        """Starts to serve, on threads of the C++ server, and returns the URL. Does not block, but for `processes`.
 
         port: 0: any free port; None: server_port. host: other addresses than loopback need a token file or `insecure`.
-        workers: threads that run functions; 0: at least 4. queue: calls that may wait for one. timeout: deadline in
+        workers: threads that run functions; 0: at least 4. processes: so many worker processes run the functions, each
+        with its own interpreter and `workers` threads; 0: this process does. A worker process imports the provider's
+        module; it is started again when it crashes, which its calls get as WorkerDied. Blocks until all are ready.
+        queue: calls that may wait for one. timeout: deadline in
         seconds of calls without their own. compression_level: 1 (fast) to 9 (small), for answers to clients on other
-        hosts that ask for compression.
+        hosts that ask for compression. options: every other option of docs/options.md, with "_" for "-":
+        max_kept_bytes="1G" or 2**30, max_wait=30 (seconds) or "30s", allowed_host=["name"].
         """
         if self._server is not None:
             raise RuntimeError("the provider serves already")
-        reject_open_host(host, bool(token_file) or insecure, TOKEN_FILE)
-        server = _core.Server(
-            list(self._registered_functions.values()),
+        if _core.is_worker_process():
+            raise RuntimeError('a worker process imports this module: serve only `if __name__ == "__main__":`')
+        reject_open_host(host, bool(token_file or options.get("tls_client_ca")) or insecure, TOKEN_FILE)
+        given = dict(
             host=host,
             port=self.server_port if port is None else port,
             unix_socket=unix_socket,
@@ -264,11 +273,18 @@ class SharedTensorProvider:
             queue=queue,
             timeout=timeout,
             cache=cache,
-            models=models or [],
-            service_name=self.name,
-            service_version=self.version,
             compression_level=compression_level,
         )
+        overridable = {"model": models, "service_name": self.name, "service_version": self.version}
+        chosen = {**given, **overridable, **options}
+        command: list[str] = []
+        if processes:
+            from . import _worker
+
+            chosen["workers"] = workers or 4
+            command = _worker.command(self, option_texts(chosen))
+            chosen["workers"] *= processes
+        server = _core.Server(list(self._registered_functions.values()), option_texts(chosen), processes, command)
         server.start()
         self._server = server
         return server.url
@@ -280,9 +296,14 @@ class SharedTensorProvider:
             raise RuntimeError("the provider does not serve: call start() or serve()")
         return self._server.url
 
-    def stop(self, drain_time: float = 10.0) -> bool:
-        """Ends the server: blocks until the calls in flight have ended, at most `drain_time` seconds. Returns False if
-        one took longer. May be called more than once."""
+    @property
+    def processes(self) -> list[WorkerProcess]:
+        """The worker processes; empty if this process runs the functions."""
+        return [] if self._server is None else [WorkerProcess(**fields) for fields in self._server.processes()]
+
+    def stop(self, drain_time: float | None = None) -> bool:
+        """Ends the server: blocks until the calls in flight have ended, at most `drain_time` seconds; None: the time
+        that start() got, else 10. Returns False if one took longer. May be called more than once."""
         server, self._server = self._server, None
         return server is None or server.stop(drain_time)
 
@@ -298,12 +319,12 @@ class SharedTensorProvider:
         """Serves until SIGTERM or SIGINT, then as stop(). Call it on the main thread. `ready_file` gets the URL once
         the server is ready. Other options: see start()."""
         with told_to_end() as told:
-            url = self.start(port, host, **options)
+            url = self.start(port, host, drain_time=drain_time, **options)
             if ready_file:
                 _write_whole(ready_file, url)
             print(f"shared_tensor: {len(self._registered_functions)} functions at {url}", flush=True)
             wait_until(told)
-        return self.stop(drain_time)
+        return self.stop()
 
     def __enter__(self) -> SharedTensorProvider:
         return self

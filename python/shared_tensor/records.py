@@ -71,3 +71,19 @@ class TaskStatus:
     def ended(self) -> bool:
         """Whether the state is completed, failed or cancelled."""
         return self.state in ("completed", "failed", "cancelled")
+
+
+@dataclass(frozen=True)
+class WorkerProcess:
+    """The state of one worker process of a provider that serves with `processes`."""
+
+    pid: int
+    """0 while none runs."""
+    ready: bool
+    """Takes calls."""
+    calls: int
+    """In progress."""
+    restarts: int
+    """How often it was started again."""
+    last_end: str
+    """Why the last one ended; empty: none ended."""

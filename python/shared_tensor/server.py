@@ -9,6 +9,7 @@ import sys
 
 from ._first.ranks import Ranks
 from ._first.server import SharedTensorServer
+from ._flags import add_flags, parse
 from .provider import SharedTensorProvider
 
 
@@ -27,36 +28,32 @@ def load(target: str) -> SharedTensorProvider:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m shared_tensor.server", description=__doc__)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    parser = argparse.ArgumentParser(
+        prog="python -m shared_tensor.server",
+        usage="%(prog)s package.module:provider [OPTION...]",
+        description=__doc__,
+        epilog="The options are those of docs/options.md. An option may also come from the environment: "
+        "SHARED_TENSOR_UNIX_SOCKET for --unix-socket. Times: 500ms, 30s, 5m, 1h. Sizes: 65536, 64K, 2G.",
+        allow_abbrev=False,
+    )
     parser.add_argument(
         "provider",
         nargs="?",
         help="package.module:name of the SharedTensorProvider; nothing that a caller names is imported",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="beyond loopback only with --token-file or --insecure")
-    parser.add_argument("--port", type=int, help="0: any free port; default: 2537 plus RANK")
-    parser.add_argument("--unix-socket", default="", help="path of a Unix socket to listen on as well")
-    parser.add_argument("--token-file", default="", help="lines NAME:SECRET; mode 0600")
-    parser.add_argument("--insecure", action="store_true", help="listen beyond loopback without tokens")
     parser.add_argument("--ready-file", default="", help="file that gets the URL once the server is ready")
-    parser.add_argument("--workers", type=int, default=0, help="threads that run functions; 0: at least 4")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--processes", type=int, default=0, help="worker processes that run functions; 0: none")
+    add_flags(parser, arguments)
+    options, of_server = parse(parser, arguments)
     if options.provider is None:
         parser.error("say whose functions to serve: python -m shared_tensor.server package.module:provider ...")
     count = int(os.environ.get("GPUS_PER_NODE", "1"))
     if count > 1 and "RANK" not in os.environ:
-        return Ranks(count, sys.argv[1:] if arguments is None else arguments, options).run()
+        return Ranks(count, arguments, of_server.get("port"), options.ready_file).run()
     os.environ["__SHARED_TENSOR_SERVER_MODE__"] = "true"
     provider = load(options.provider)
-    ended = provider.serve(
-        options.port,
-        options.host,
-        unix_socket=options.unix_socket,
-        token_file=options.token_file,
-        insecure=options.insecure,
-        workers=options.workers,
-        ready_file=options.ready_file,
-    )
+    ended = provider.serve(ready_file=options.ready_file, processes=options.processes, **of_server)
     return 0 if ended else 1
 
 

@@ -28,10 +28,11 @@ T parse_number(const std::string& text, T least, T most) {
     return value;
 }
 
-/// "1048576", "64K", "64M", "2G" (powers of 1024)
+/// "1048576", "64K", "64M", "2G" (powers of 1024); "2GiB" is the same as "2G"
 std::size_t parse_size(const std::string& text) {
     const auto unit = text.find_first_not_of("0123456789");
-    const std::string suffix = unit == std::string::npos ? "" : text.substr(unit);
+    std::string suffix = unit == std::string::npos ? "" : text.substr(unit);
+    if (suffix.size() == 3 && suffix.ends_with("iB")) suffix.resize(1);
     const int shift = suffix.empty() ? 0 : suffix == "K" ? 10 : suffix == "M" ? 20 : suffix == "G" ? 30 : -1;
     if (shift < 0)
         throw std::invalid_argument("must be a size in bytes such as 65536, 64K, 64M or 2G, not \"" + text + '"');

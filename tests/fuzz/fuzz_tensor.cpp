@@ -108,8 +108,8 @@ public:
         return {memory_->data(), memory_->size(), memory_};
     }
     local::PooledSegmentPointer take(std::uint64_t) override { throw CannotLend("nothing is lent here"); }
-    std::optional<local::SegmentPool::Place> find(const void*) const override { return std::nullopt; }
-    Lending lend(local::PooledSegmentPointer, std::uint64_t, const codec::TensorPointer&) override {
+    std::optional<local::SegmentPlace> find(const void*, std::uint64_t) const override { return std::nullopt; }
+    Lending lend(local::SegmentUsePointer, std::uint64_t, const codec::TensorPointer&) override {
         throw CannotLend("nothing is lent here");
     }
 

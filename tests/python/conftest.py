@@ -9,10 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 import shared_tensor
+from shared_tensor.async_client import AsyncSharedTensorClient
+from shared_tensor.client import SharedTensorClient
 
 HERE = pathlib.Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples/python"
@@ -38,6 +41,15 @@ class Process:
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=30)
+
+
+def until(found: Callable[[], Any]) -> Any:
+    """Asks until there is an answer, at most 30 s."""
+    deadline = time.monotonic() + 30
+    while not (answer := found()):
+        assert time.monotonic() < deadline, "nothing was found in 30 s"
+        time.sleep(0.01)
+    return answer
 
 
 def urls_in(files: list[pathlib.Path]) -> str:
@@ -91,12 +103,33 @@ def start_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
             process.kill()
 
 
-@pytest.fixture(scope="session")
-def provider(start_provider: Callable[..., Process]) -> Process:
-    return start_provider("functions:provider")
+@pytest.fixture(scope="session", params=["threads", "processes"])
+def provider(start_provider: Callable[..., Process], request: pytest.FixtureRequest) -> Process:
+    """Its functions run on threads of the server, or in worker processes: callers see no difference."""
+    return start_provider("functions:provider", *(["--processes", "2"] if request.param == "processes" else []))
 
 
 @pytest.fixture
 def client(provider: Process) -> Iterator[shared_tensor.Client]:
     with shared_tensor.Client(provider.url) as client:
+        yield client
+
+
+# ---- the classes of shared-tensor 0.1
+
+
+@pytest.fixture(scope="module")
+def port(start_provider: Any) -> int:
+    return int(start_provider("first_functions:provider").url.rpartition(":")[2])
+
+
+@pytest.fixture
+def first(port: int) -> Iterator[SharedTensorClient]:
+    with SharedTensorClient(server_port=port) as client:
+        yield client
+
+
+@pytest.fixture
+def tasks(port: int) -> Iterator[AsyncSharedTensorClient]:
+    with AsyncSharedTensorClient(server_port=port, poll_interval=0.02) as client:
         yield client

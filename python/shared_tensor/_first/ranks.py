@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -17,10 +16,10 @@ class Ranks:
     """Processes with RANK and LOCAL_RANK from 0 on. Each runs the same command. Their ports follow each other, and the
     name of each ready file ends with the rank. If one process ends, all do."""
 
-    def __init__(self, count: int, arguments: Sequence[str], options: argparse.Namespace) -> None:
+    def __init__(self, count: int, arguments: Sequence[str], port: int | None, ready_file: str) -> None:
         self._arguments = list(arguments)
-        self._port = default_port() if options.port is None else options.port
-        self._ready_file = options.ready_file
+        self._port = default_port() if port is None else port
+        self._ready_file = ready_file
         self._count = count
         self._processes: list[subprocess.Popen[bytes]] = []
         self._one_ended = threading.Event()

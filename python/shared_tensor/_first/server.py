@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 from .._signals import wait
 from ..provider import SharedTensorProvider, providers
@@ -16,7 +17,7 @@ class SharedTensorServer:
     `enable_cache`: whether results of functions with `cached` are kept. `debug`: the logger "shared_tensor" gets a line
     about each start and end. `host`: an address beyond loopback needs `token_file` (lines NAME:SECRET, mode 0600), or
     `insecure` in a network that is trusted. `provider`: None: all providers that the process has made so far, but those
-    with execution_mode="client" or a `url`.
+    with execution_mode="client" or a `url`. `options`: see SharedTensorProvider.start().
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class SharedTensorServer:
         provider: SharedTensorProvider | None = None,
         token_file: str = "",
         insecure: bool = False,
+        **options: Any,
     ) -> None:
         self.host = host
         self.port = port
@@ -39,8 +41,7 @@ class SharedTensorServer:
         self.enable_cache = enable_cache
         self.debug = debug
         self._provider = provider
-        self._token_file = token_file
-        self._insecure = insecure
+        self._options = {"token_file": token_file, "insecure": insecure, **options}
         self._served: SharedTensorProvider | None = None
         self._ended = threading.Event()
 
@@ -74,11 +75,10 @@ class SharedTensorServer:
         provider.start(
             self.port,
             self.host,
-            token_file=self._token_file,
-            insecure=self._insecure,
             workers=self.max_workers,
             timeout=self.timeout,
             cache=self.enable_cache,
+            **self._options,
         )
         return provider
 

@@ -31,8 +31,12 @@ inline std::string_view without_parameters(std::string_view element) {
 
 /// Whether the weight of an element is 0: "zstd;q=0" (RFC 9110, section 12.4.2).
 inline bool is_rejected(std::string_view element) {
-    const std::size_t weight = element.find("q=");
-    return weight != std::string_view::npos && element.find_first_of("123456789", weight) == std::string_view::npos;
+    for (std::size_t at = element.find(';'); at != std::string_view::npos; at = element.find(';', at + 1)) {
+        const std::string_view parameter = trim(element.substr(at + 1, element.find(';', at + 1) - at - 1));
+        if (parameter.starts_with("q=") || parameter.starts_with("Q="))
+            return parameter.find_first_of("123456789") == std::string_view::npos;
+    }
+    return false;
 }
 
 }  // namespace shared_tensor

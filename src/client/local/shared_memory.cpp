@@ -1,5 +1,9 @@
 #include "client/local/shared_memory.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <new>
@@ -44,16 +48,68 @@ std::string detail_of(const json_rpc::Error& error) {
     return has_detail ? detail->get<std::string>() : error.message;
 }
 
+/// The descriptors of received segments that this process keeps open to pass them on.
+constinit std::atomic<std::size_t> open_received{0};
+
+/// Null if so many are open that the process could lack descriptors for other purposes.
+std::shared_ptr<const UniqueFd> counted(std::shared_ptr<const UniqueFd> descriptor) {
+    if (open_received.fetch_add(1) < descriptor_limit() / 8) {
+        const UniqueFd* const open = descriptor.get();
+        return {open, [descriptor = std::move(descriptor)](const UniqueFd*) mutable {
+                    descriptor.reset();
+                    open_received.fetch_sub(1);
+                }};
+    }
+    open_received.fetch_sub(1);
+    return nullptr;
+}
+
 }  // namespace
 
-std::shared_ptr<SharedMemory> SharedMemory::connect(const std::string& path, const std::string& token) {
-    const auto made = shared_in_its_process(new SharedMemory(path, token));
+/// One mapping of a segment of the server, for one tensor that this client has a lease on.
+class SharedMemory::Loan final : public local::ReceivedMemory {
+public:
+    Loan(std::shared_ptr<SharedMemory> the_memory, std::string the_segment, std::string the_lease,
+         std::unique_ptr<local::Mapping> the_mapping)
+        : memory(std::move(the_memory)),
+          segment(std::move(the_segment)),
+          lease(std::move(the_lease)),
+          mapped(std::move(the_mapping)) {}
+
+    // local::ReceivedMemory
+    const local::Mapping& mapping() const override { return *mapped; }
+    const std::string& principal() const override { return memory->principal_; }
+    bool sender_may_write() const override { return false; }
+    local::SegmentUsePointer pass_on(const std::shared_ptr<ReceivedMemory>& self) override {
+        if (auto use = passed_on.with([](const auto& held) { return held.lock(); })) return use;
+        auto received = memory->received(segment, mapped->size());
+        if (received == nullptr) return nullptr;
+        const auto use =
+            std::make_shared<local::PassedOn>(std::move(received), self, [this] { must_retire.store(true); });
+        passed_on.with([&](auto& held) { held = use; });
+        return use;
+    }
+
+    const std::shared_ptr<SharedMemory> memory;
+    const std::string segment, lease;
+    std::unique_ptr<local::Mapping> mapped;
+    const ForkMark made;
+    std::atomic<bool> must_retire{false};  ///< a process that it was passed on to may go on reading
+    Guarded<std::weak_ptr<local::PassedOn>> passed_on;
+    std::optional<local::ReceivedRange> range;
+};
+
+std::shared_ptr<SharedMemory> SharedMemory::connect(const std::string& path, const std::string& token,
+                                                    std::string principal) {
+    const auto made = shared_in_its_process(new SharedMemory(path, token, std::move(principal)));
     made->pool_ = std::make_unique<local::SegmentPool>(
         local::PoolLimits{}, [weak = std::weak_ptr(made)](const std::string& segment) {
-            in_background(weak, [segment](SharedMemory& memory) { memory.segment_gone(segment); });
+            in_background(weak, [segment](SharedMemory& memory) { memory.tell_gone(segment); });
         });
     return made;
 }
+
+std::string SharedMemory::own_principal() { return "uid:" + std::to_string(::geteuid()); }
 
 /// Does nothing if the memory is gone by then.
 void SharedMemory::in_background(std::weak_ptr<SharedMemory> memory, std::function<void(SharedMemory&)> work) noexcept {
@@ -66,8 +122,9 @@ void SharedMemory::in_background(std::weak_ptr<SharedMemory> memory, std::functi
     });
 }
 
-SharedMemory::SharedMemory(const std::string& path, std::string token)
+SharedMemory::SharedMemory(const std::string& path, std::string token, std::string principal)
     : token_(std::move(token)),
+      principal_(std::move(principal)),
       acknowledgements_(
           [this](std::chrono::milliseconds delay, std::function<void()> work) {
               background_executor().post_after(delay, [self = weak_from_this(), work = std::move(work)] {
@@ -159,21 +216,25 @@ tensor::ShmPeer::Borrowed SharedMemory::borrow(const std::string& segment, const
     acknowledgements_.confirm({lease});
     std::byte* data = mapping->data();
     const std::size_t size = mapping->size();
-    std::shared_ptr<local::Mapping> owner(
-        mapping.release(), [self = shared_from_this(), segment, lease, made = ForkMark()](local::Mapping* ended) {
-            std::unique_ptr<local::Mapping> done(ended);
-            if (!self->process_.is_here()) return;  // a forked child's copy: the lease belongs to the parent
-            if (!made.is_alone()) return self->give_back(segment, lease, std::move(done), Ended::retired);
-            // This costs less than a hand-over to the background executor. But if `self` is the last owner, the channel
-            // would end here, which costs more.
-            if (self.use_count() > 1 && done->forget_writes_if_cheap())
-                return self->give_back(segment, lease, std::move(done), Ended::clean);
-            auto shared = std::make_shared<std::unique_ptr<local::Mapping>>(std::move(done));
-            background_executor().post([self, segment, lease, shared] {
-                self->give_back(segment, lease, std::move(*shared), Ended::written);
-            });
-        });
-    return {data, size, std::move(owner)};
+    const std::shared_ptr<Loan> owner(new Loan(shared_from_this(), segment, lease, std::move(mapping)),
+                                      [](Loan* ended) { end(std::unique_ptr<Loan>(ended)); });
+    owner->range.emplace(owner);
+    return {data, size, owner};
+}
+
+void SharedMemory::end(std::unique_ptr<Loan> loan) {
+    loan->range.reset();  // first: the mapping gets another owner
+    SharedMemory& memory = *loan->memory;
+    if (!memory.process_.is_here()) return;  // a forked child's copy: the lease belongs to the parent
+    const Ended how = !loan->made.is_alone() || loan->must_retire.load() ? Ended::retired : Ended::written;
+    // This costs less than a hand-over to the background executor. But if the loan is the last owner of `memory`, the
+    // channel would end here, which costs more.
+    if (loan->memory.use_count() > 1) {
+        if (how == Ended::retired) return memory.give_back(*loan, how);
+        if (loan->mapped->forget_writes_if_cheap()) return memory.give_back(*loan, Ended::clean);
+    }
+    background_executor().post(
+        [shared = std::shared_ptr<Loan>(std::move(loan)), how] { shared->memory->give_back(*shared, how); });
 }
 
 /// If the segment cannot be mapped, its lease is released at once, because the tensor will not be read.
@@ -220,14 +281,14 @@ TensorExpired SharedMemory::expired(std::string_view why) {
 }
 
 /// The server may use the memory again as soon as it knows of the release, so this process drops its writes first.
-/// If a forked child may read the memory, which it may without a time limit, the server must not use it again.
-void SharedMemory::give_back(const std::string& segment, const std::string& lease,
-                             std::unique_ptr<local::Mapping> mapping, Ended how) noexcept {
+/// If a forked child, or a process that the memory was passed on to, may go on reading it without a time limit, the
+/// server must not use it again.
+void SharedMemory::give_back(Loan& loan, Ended how) noexcept {
     try {
-        if (how == Ended::retired || !viable()) mappings_.forget(segment);
-        mappings_.put_back(segment, std::move(mapping), how != Ended::written);
-        if (how == Ended::retired) return acknowledgements_.retire(lease);
-        acknowledgements_.release({lease});
+        if (how == Ended::retired || !viable()) mappings_.forget(loan.segment);
+        mappings_.put_back(loan.segment, std::move(loan.mapped), how != Ended::written);
+        if (how == Ended::retired) return acknowledgements_.retire(loan.lease);
+        acknowledgements_.release({loan.lease});
     } catch (const std::exception& error) {
         log::debug("a lease could not be released, so it ends with its channel: ", error.what());
     }
@@ -262,9 +323,39 @@ TensorRef SharedMemory::make_tensor(std::span<const std::int64_t> shape, DType d
     return tensor::allocate(dtype, shape);
 }
 
-std::optional<local::SegmentPool::Place> SharedMemory::find(const void* address) const { return pool_->find(address); }
+/// The server's segment, under an id of this process. The server sends its descriptor again: most processes pass no
+/// memory on, so they keep none.
+std::shared_ptr<const local::ReceivedSegment> SharedMemory::received(const std::string& segment, std::size_t bytes) {
+    const auto known = [&](const Received& all) {
+        const auto found = all.find(segment);
+        return found == all.end() ? nullptr : found->second;
+    };
+    if (auto found = received_.with(known)) return found;
+    try {
+        auto source = ask_for(segment);
+        auto descriptor = source.bytes == bytes ? counted(std::move(source.descriptor)) : nullptr;
+        if (descriptor == nullptr) return nullptr;
+        const auto made = std::make_shared<const local::ReceivedSegment>(std::move(descriptor), bytes);
+        return received_.with([&](Received& all) { return all.try_emplace(segment, made).first->second; });
+    } catch (const std::exception& error) {
+        log::debug("memory of a server is copied instead of passed on: ", error.what());
+    }
+    return nullptr;
+}
 
-tensor::Lending SharedMemory::lend(local::PooledSegmentPointer segment, std::uint64_t, const codec::TensorPointer&) {
+/// A server of another user gets copies: the segment may have further data of this user, now or later.
+std::optional<local::SegmentPlace> SharedMemory::find(const void* data, std::uint64_t bytes) const {
+    if (auto place = pool_->find(data)) return local::SegmentPlace{std::move(place->segment), place->offset};
+    const uid_t server = channel_->peer().uid;
+    if (server != ::geteuid() && server != 0) return std::nullopt;
+    return local::find_received(data, bytes, [](const local::ReceivedMemory&) { return true; });
+}
+
+bool SharedMemory::Offered::is_viewed() const {
+    return std::any_of(keep.begin(), keep.end(), [](const auto& one) { return one->is_own() && one.use_count() > 1; });
+}
+
+tensor::Lending SharedMemory::lend(local::SegmentUsePointer segment, std::uint64_t, const codec::TensorPointer&) {
     const std::string id = segment->segment().id();
     std::promise<void> known;
     bool first = false, gone = false;
@@ -274,7 +365,9 @@ tensor::Lending SharedMemory::lend(local::PooledSegmentPointer segment, std::uin
         Offered& offered = state.offered[id];
         first = !offered.known.valid();
         if (first) offered.known = known.get_future().share();
-        if (offered.keep == nullptr) offered.keep = segment;
+        if (std::find(offered.keep.begin(), offered.keep.end(), segment) == offered.keep.end())
+            offered.keep.push_back(segment);
+        offered.lent_again |= std::exchange(offered.asked_back, false);
         ++offered.in_flight;
         return offered.known;
     });
@@ -284,7 +377,8 @@ tensor::Lending SharedMemory::lend(local::PooledSegmentPointer segment, std::uin
     });
     if (first) {
         try {
-            const local::Segment& offered = segment->segment();
+            const local::SegmentFile& offered = segment->segment();
+            segment->tell_end(weak_from_this());
             channel_->ask("segment.offer", {{"segment", id}, {"size", offered.size()}}, {offered.descriptor()});
             known.set_value();
         } catch (...) {
@@ -315,60 +409,106 @@ void SharedMemory::finished(const std::string& segment, bool answered) {
 /// Asks for the segments that this process no longer uses. The server reports when it no longer uses them either.
 void SharedMemory::ask_back() {
     std::vector<std::string> wanted;
-    std::vector<local::PooledSegmentPointer> lost;
+    std::vector<local::SegmentUsePointer> lost;
     state_.with([&](State& state) {
         for (auto& [id, one] : state.offered) {
-            if (one.keep == nullptr || one.in_flight > 0 || one.keep.use_count() > 1) continue;
+            if (one.keep.empty() || one.in_flight > 0 || one.is_viewed()) continue;
             if (one.uncertain) {
-                lost.push_back(std::move(one.keep));
+                std::move(one.keep.begin(), one.keep.end(), std::back_inserter(lost));
+                one.keep.clear();
             } else if (!std::exchange(one.asked_back, true)) {
                 wanted.push_back(id);
             }
         }
     });
     for (const auto& one : lost)
-        one->retire();  // the pool then reports to the server that the segment is gone
+        one->retire();  // the server is told when the segment is gone
     lost.clear();
     if (!wanted.empty()) came_back(ask_free("segment.recycle", {{"segments", wanted}}));
 }
 
 void SharedMemory::came_back(const std::vector<std::string>& segments) {
-    std::vector<local::PooledSegmentPointer> back;  // goes back into the pool outside the lock
+    std::vector<local::SegmentUsePointer> back;  // its use ends outside the lock
     state_.with([&](State& state) {
         for (const std::string& id : segments) {
             const auto found = state.offered.find(id);
             if (found == state.offered.end() || !found->second.asked_back) continue;
-            found->second.asked_back = false;
-            back.push_back(std::move(found->second.keep));
+            found->second.asked_back = found->second.lent_again = false;
+            std::move(found->second.keep.begin(), found->second.keep.end(), std::back_inserter(back));
+            found->second.keep.clear();
         }
     });
+}
+
+/// If a segment was lent again after it was asked back, the message may be of the time before: asks once more.
+void SharedMemory::told_free(const std::vector<std::string>& segments) {
+    std::vector<std::string> sure;
+    state_.with([&](State& state) {
+        for (const std::string& id : segments) {
+            const auto found = state.offered.find(id);
+            if (found == state.offered.end()) continue;
+            if (!std::exchange(found->second.lent_again, false)) {
+                sure.push_back(id);
+            } else {
+                found->second.asked_back = false;
+            }
+        }
+    });
+    came_back(sure);
+    if (sure.size() < segments.size()) ask_back();
+}
+
+/// A process may go on reading these segments without telling when it is done: they are never used again.
+void SharedMemory::retire(const std::vector<std::string>& segments) {
+    state_.with([&](State& state) {
+        for (const std::string& id : segments) {
+            if (const auto found = state.offered.find(id); found != state.offered.end()) found->second.uncertain = true;
+        }
+    });
+    ask_back();
 }
 
 void SharedMemory::notified(const json_rpc::Request& request) {
     auto segments = texts_of(request.params, "segments"), leases = texts_of(request.params, "leases");
     in_background(weak_from_this(), [segments = std::move(segments), leases = std::move(leases),
-                                     free = request.method == "segment.free"](SharedMemory& memory) {
+                                     method = request.method](SharedMemory& memory) {
         memory.devices_.released(leases);
-        if (free) return memory.came_back(segments);
-        for (const std::string& segment : segments)
+        if (method == "segment.free") return memory.told_free(segments);
+        if (method == "segment.retire") return memory.retire(segments);
+        for (const std::string& segment : segments) {
             memory.mappings_.forget(segment);
+            (void)memory.received_.with([&](Received& all) { return all.extract(segment); });  // ends without the lock
+        }
     });
 }
 
 void SharedMemory::segment_gone(const std::string& segment) {
+    in_background(weak_from_this(), [segment](SharedMemory& memory) { memory.tell_gone(segment); });
+}
+
+void SharedMemory::tell_gone(const std::string& segment) {
     const bool known = state_.with([&](State& state) { return state.offered.erase(segment) > 0; });
     if (known) channel_->tell("segment.gone", "segments", std::span(&segment, 1));
 }
 
+/// Received memory is let go on the background executor: it may be the last owner of a SharedMemory, even of this one,
+/// which must not be destroyed on the thread of its channel.
 void SharedMemory::ended() {
     std::unordered_map<std::string, Offered> offered;
     state_.with([&](State& state) {
         state.gone = true;
         offered.swap(state.offered);
     });
-    for (const auto& [id, one] : offered) {
-        if (one.keep != nullptr) one.keep->retire();
+    std::vector<local::SegmentUsePointer> passed_on;
+    for (auto& [id, one] : offered) {
+        for (auto& use : one.keep) {
+            use->retire();
+            if (!use->is_own()) passed_on.push_back(std::move(use));
+        }
     }
+    Received received = received_.with([](Received& all) { return std::exchange(all, {}); });
+    if (!passed_on.empty() || !received.empty())
+        background_executor().post([passed_on = std::move(passed_on), received = std::move(received)] {});
     devices_.ended();
 }
 

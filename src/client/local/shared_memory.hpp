@@ -20,7 +20,7 @@
 #include "base/system/unique_fd.hpp"
 #include "client/local/lease_acknowledgements.hpp"
 #include "local/channel/channel.hpp"
-#include "local/segments/segment.hpp"
+#include "local/segments/received_segment.hpp"
 #include "tensor/device/lent_blocks.hpp"
 #include "tensor/transports/shm_transport.hpp"
 
@@ -101,11 +101,17 @@ private:
 /// server may map, device memory, and the local channel that manages them. Tensors that view the server's memory keep
 /// this object alive.
 /// Thread safety: all methods from any thread.
-class SharedMemory final : public tensor::ShmPeer, public std::enable_shared_from_this<SharedMemory> {
+class SharedMemory final : public tensor::ShmPeer,
+                           public local::SegmentListener,
+                           public std::enable_shared_from_this<SharedMemory> {
 public:
-    /// Connects to the server. Throws local::ChannelGone with the reason: no process listens at `path`, the process
-    /// belongs to another user, or it rejected the client.
-    static std::shared_ptr<SharedMemory> connect(const std::string& path, const std::string& token);
+    /// Connects to the server. Throws local::ChannelGone with the reason: no process listens at `path`, or it rejected
+    /// the client. `principal`: which clients of this process's own servers get the memory received here without a
+    /// copy.
+    static std::shared_ptr<SharedMemory> connect(const std::string& path, const std::string& token,
+                                                 std::string principal = own_principal());
+    /// The principal of this process's own user, as servers name it.
+    static std::string own_principal();
     ~SharedMemory() override;
 
     /// The session that names this client in HTTP requests. It keeps no state between calls.
@@ -136,48 +142,62 @@ public:
     tensor::Viability viable() const override;
     Borrowed borrow(const std::string& segment, const std::string& lease) override;
     local::PooledSegmentPointer take(std::uint64_t bytes) override;
-    std::optional<local::SegmentPool::Place> find(const void* address) const override;
-    tensor::Lending lend(local::PooledSegmentPointer segment, std::uint64_t bytes,
+    std::optional<local::SegmentPlace> find(const void* data, std::uint64_t bytes) const override;
+    tensor::Lending lend(local::SegmentUsePointer segment, std::uint64_t bytes,
                          const codec::TensorPointer& tensor) override;
 
+    // local::SegmentListener
+    void segment_gone(const std::string& segment) override;
+
 private:
-    /// A segment of this client that the server has or is about to get. It stays listed until it goes back to the
-    /// system.
+    class Loan;
+    /// A segment that this client lends to the server: its own, or received from another process. It stays listed
+    /// until the segment is gone.
     struct Offered {
-        local::PooledSegmentPointer keep;  ///< null while it is idle in the pool
-        std::shared_future<void> known;    ///< ready when the server knows the segment
-        std::size_t in_flight = 0;         ///< messages that name it
+        std::vector<local::SegmentUsePointer> keep;  ///< empty while the server does not use it
+        std::shared_future<void> known;              ///< ready when the server knows the segment
+        std::size_t in_flight = 0;                   ///< messages that name it
         bool asked_back = false;
-        bool uncertain = false;  ///< a message that names it may still reach the server
+        bool lent_again = false;  ///< since it was asked back: a `segment.free` may be of the time before
+        bool uncertain = false;   ///< a message that names it may still reach the server
+
+        /// Whether this process still uses it for itself.
+        bool is_viewed() const;
     };
+    using Received = std::unordered_map<std::string, std::shared_ptr<const local::ReceivedSegment>>;
     struct State {
         bool gone = false;
         std::unordered_map<std::string, Offered> offered;
     };
 
-    SharedMemory(const std::string& path, std::string token);
+    SharedMemory(const std::string& path, std::string token, std::string principal);
     std::string open_session(bool keeps_state);
     std::unique_ptr<local::Mapping> map(const std::string& segment, const std::string& lease);
     local::MappingCache::Source ask_for(const std::string& segment);
-    /// A mapping whose tensor has ended: without written pages, with written pages, or read by a forked child too.
+    std::shared_ptr<const local::ReceivedSegment> received(const std::string& segment, std::size_t bytes);
+    static void end(std::unique_ptr<Loan> loan);
+    /// A mapping whose tensor has ended: without written pages, with written pages, or read by another process that
+    /// does not tell when it is done.
     enum class Ended { clean, written, retired };
-    void give_back(const std::string& segment, const std::string& lease, std::unique_ptr<local::Mapping> mapping,
-                   Ended how) noexcept;
+    void give_back(Loan& loan, Ended how) noexcept;
     void finished(const std::string& segment, bool answered);
     void ask_back();
     void came_back(const std::vector<std::string>& segments);
+    void told_free(const std::vector<std::string>& segments);
+    void retire(const std::vector<std::string>& segments);
     static void in_background(std::weak_ptr<SharedMemory> memory, std::function<void(SharedMemory&)> work) noexcept;
     void notified(const json_rpc::Request& request);
-    void segment_gone(const std::string& segment);
+    void tell_gone(const std::string& segment);
     void ended();
 
     const ProcessMark process_;
-    const std::string token_;
+    const std::string token_, principal_;
     LeaseAcknowledgements acknowledgements_;
     DeviceServer devices_;
     const std::unique_ptr<tensor::Transport> cuda_ipc_, shm_;
     const tensor::Transports transports_;
     local::MappingCache mappings_;
+    Guarded<Received> received_;  ///< the server's segments that this process has passed on, by the server's names
     Guarded<State> state_;
     std::unique_ptr<local::Channel> channel_;
     std::string session_;

@@ -1,7 +1,6 @@
 #include "local/channel/packet.hpp"
 
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "base/bytes/check.hpp"
+#include "base/system/process.hpp"
 
 namespace shared_tensor::local {
 
@@ -138,9 +138,8 @@ UniqueFd process_of(int socket, const Peer& peer) {
     int fd = -1;
     socklen_t size = sizeof fd;
     if (::getsockopt(socket, SOL_SOCKET, kPeerPidfd, &fd, &size) == 0) return UniqueFd(fd);
-    if (peer.pid <= 0) return {};
     // The pid may have been reused by another process. Then the end of the socket still shows the end of the peer.
-    return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+    return process_descriptor(peer.pid);
 }
 
 }  // namespace shared_tensor::local

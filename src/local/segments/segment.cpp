@@ -44,7 +44,10 @@ std::size_t page_size() {
     return kSize;
 }
 
-Segment::Segment(std::size_t bytes, Sharing sharing) : id_(random_id("g-")), size_(bytes), sharing_(sharing) {
+SegmentFile::SegmentFile(std::size_t bytes, Sharing sharing, std::shared_ptr<const UniqueFd> descriptor)
+    : id_(random_id("g-")), size_(bytes), sharing_(sharing), descriptor_(std::move(descriptor)) {}
+
+Segment::Segment(std::size_t bytes, Sharing sharing) : SegmentFile(bytes, sharing) {
     SHARED_TENSOR_CHECK(bytes > 0 && bytes % page_size() == 0, "a segment has whole pages");
     if (bytes > memory_size()) throw std::bad_alloc();  // else the kernel may kill a process to free memory
     descriptor_ = make_memory(bytes);
@@ -169,6 +172,10 @@ Mapping::~Mapping() {
 
 void Mapping::survive_faults(std::shared_ptr<FaultCount> faults) {
     if (guard_ == nullptr) guard_ = std::make_unique<GuardedMemory>(data_, size_, std::move(faults));
+}
+
+bool Mapping::differs(std::size_t offset, std::size_t bytes) const {
+    return !private_ || is_broken() || has_written_pages(data_ + offset, bytes, best_page_table());
 }
 
 bool Mapping::forget_writes_if_cheap() const {

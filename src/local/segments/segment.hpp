@@ -38,27 +38,42 @@ inline constexpr int kFinalSeals = F_SEAL_WRITE | F_SEAL_SEAL;
 /// Whether receivers of a segment may write to it. Writes to a private mapping are always private to their process.
 enum class Sharing : std::uint8_t { read_only, writable };
 
+/// A segment as other processes map it: a segment of this process, or one that another process lent to it.
+class SegmentFile {
+public:
+    SegmentFile(const SegmentFile&) = delete;
+    SegmentFile& operator=(const SegmentFile&) = delete;
+
+    const std::string& id() const { return id_; }  ///< "g-" and 128 random bits
+    std::size_t size() const { return size_; }
+    const std::shared_ptr<const UniqueFd>& descriptor() const { return descriptor_; }
+    Sharing sharing() const { return sharing_; }
+
+protected:
+    SegmentFile(std::size_t bytes, Sharing sharing, std::shared_ptr<const UniqueFd> descriptor = nullptr);
+    ~SegmentFile() = default;
+
+    const std::string id_;
+    const std::size_t size_;
+    const Sharing sharing_;
+    std::shared_ptr<const UniqueFd> descriptor_;  ///< shared with packets being sent
+};
+
 /// Memory that other processes may map. Only its maker can write to it, unless it was made writable. It is a memfd that
 /// is mapped, then sealed against shrinking, growing and further writable mappings. It has no name in any file system
 /// and is freed with the last descriptor or mapping.
 ///
 /// All holders of the pointer share the bytes and must agree who writes when.
-class Segment {
+class Segment final : public SegmentFile {
 public:
     /// `bytes` is a multiple of the page size. All pages are allocated at once, so later writes cannot run out of
     /// memory. Throws std::bad_alloc beyond the memory of the machine or the cgroup, std::system_error if there are no
     /// descriptors. Even below that bound the kernel may run out of memory and kill processes: see
     /// PoolLimits::max_bytes.
     explicit Segment(std::size_t bytes, Sharing sharing = Sharing::read_only);
-    Segment(const Segment&) = delete;
-    Segment& operator=(const Segment&) = delete;
     ~Segment();
 
-    const std::string& id() const { return id_; }  ///< "g-" and 128 random bits
     std::byte* data() const { return data_; }
-    std::size_t size() const { return size_; }
-    const std::shared_ptr<const UniqueFd>& descriptor() const { return descriptor_; }
-    Sharing sharing() const { return sharing_; }
 
     /// Makes the bytes immutable for all processes. This process must not write to data() any more: other processes do
     /// not see such writes. False if the memory cannot be sealed: the bytes stay as they are, and other processes may
@@ -66,10 +81,6 @@ public:
     bool seal();
 
 private:
-    std::string id_;
-    std::size_t size_;
-    Sharing sharing_;
-    std::shared_ptr<const UniqueFd> descriptor_;  ///< shared with packets being sent
     std::byte* data_ = nullptr;
     std::optional<GuardedMemory> guard_;  ///< for a writable segment: others may punch holes into it
 };
@@ -145,6 +156,10 @@ void drop_written_pages(std::byte* data, std::size_t bytes, PageTable how);
 /// still be there.
 bool drop_written_pages_if_few(std::byte* data, std::size_t bytes, PageTable how);
 
+/// For a private mapping of a file: whether this process has written to a page that contains the bytes. True if the
+/// page table cannot be read. Takes about 10 us per MiB that was touched.
+bool has_written_pages(const std::byte* data, std::size_t bytes, PageTable how);
+
 /// For a private mapping of a file: gives this process its own copy, in place, of each page that contains the bytes.
 /// Later writes to the file are not visible there. Other threads may read and write the bytes meanwhile. Takes as long
 /// as a copy into new memory. Throws std::bad_alloc.
@@ -182,6 +197,11 @@ public:
     void survive_faults(std::shared_ptr<FaultCount> faults);
     /// Such a fault happened: the mapping shows zeros from then on.
     bool is_broken() const { return guard_ != nullptr && guard_->is_broken(); }
+
+    /// Whether other processes that map the segment may see other bytes in the range: this process wrote to one of its
+    /// pages, or the mapping is broken. Always true for a writable segment. Other threads may read the mapping
+    /// meanwhile.
+    bool differs(std::size_t offset, std::size_t bytes) const;
 
     /// Drops the pages that this process wrote, and only those: the maker's bytes are visible again, and the other
     /// pages stay mapped. No other thread may use the mapping meanwhile. Takes about 2 us per MiB: call it on a

@@ -109,7 +109,7 @@ struct SegmentShelf : std::enable_shared_from_this<SegmentShelf> {
 };
 
 const Segment& PooledSegment::segment() const { return in_use_->segment(); }
-std::shared_ptr<const Segment> PooledSegment::whole() const { return {in_use_, &in_use_->segment()}; }
+std::shared_ptr<const SegmentFile> PooledSegment::whole() const { return {in_use_, &in_use_->segment()}; }
 const std::string& PooledSegment::principal() const { return in_use_->principal(); }
 void PooledSegment::retire() { in_use_->retired.store(true); }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "local/segments/segment.hpp"
+#include "local/segments/segment_use.hpp"
 
 namespace shared_tensor::local {
 
@@ -43,23 +44,22 @@ struct PoolUse {
 
 /// A place in a segment in use, or all of it, shared by its tensors and the leases on it. When the last place of a
 /// segment ends, the segment returns to its pool, or is freed if it was retired.
-class PooledSegment {
+class PooledSegment final : public SegmentUse {
 public:
     PooledSegment() = default;  ///< empty: the pool fills it
     PooledSegment(const PooledSegment&) = delete;
     PooledSegment& operator=(const PooledSegment&) = delete;
-    ~PooledSegment();
+    ~PooledSegment() override;
 
-    const Segment& segment() const;
+    const Segment& segment() const override;
     /// The first byte of the place.
     std::byte* data() const { return data_; }
     std::uint64_t offset() const { return static_cast<std::uint64_t>(data_ - segment().data()); }
-    /// The segment. The result keeps all of it in use.
-    std::shared_ptr<const Segment> whole() const;
+    std::shared_ptr<const SegmentFile> whole() const override;
+    bool is_own() const override { return true; }
     /// The owner of the bytes: after its first use a segment is only ever reused for the same principal.
     const std::string& principal() const;
-    /// Call this if a process may go on reading the bytes without telling when it is done: they are never reused.
-    void retire();
+    void retire() override;
     /// Calls Segment::seal(). The segment is never reused, whether that succeeds or not. False for one of several
     /// places: the others are still written to.
     bool seal();

@@ -164,6 +164,28 @@ bool drop_few_read(std::byte* data, std::size_t bytes) {
     return true;
 }
 
+bool finds_ours_by_scan(std::byte* data, std::size_t bytes) {
+    PageRegion found{};
+    std::byte* const end = data + bytes;
+    for (std::byte* from = data; from != end;) {
+        const auto regions = scan(from, end, {&found, 1}, 1, false);
+        if (!regions || !regions->empty()) return true;
+    }
+    return false;
+}
+
+bool finds_ours_by_reading(const std::byte* data, std::size_t bytes) {
+    const std::size_t pages = bytes / page_size();
+    std::vector<std::uint64_t> entries(std::min<std::size_t>(pages, 8192));
+    for (std::size_t done = 0; done < pages;) {
+        const std::span<std::uint64_t> read(entries.data(), std::min(entries.size(), pages - done));
+        if (!read_entries(data + done * page_size(), read)) return true;
+        if (std::any_of(read.begin(), read.end(), &is_ours)) return true;
+        done += read.size();
+    }
+    return false;
+}
+
 /// Tries a scan of one page.
 bool can_scan() {
     void* page = ::mmap(nullptr, page_size(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -206,6 +228,12 @@ std::span<std::byte> pages_of(std::byte* data, std::size_t bytes) {
 }
 
 }  // namespace
+
+bool has_written_pages(const std::byte* data, std::size_t bytes, PageTable how) {
+    const std::span<std::byte> pages = pages_of(const_cast<std::byte*>(data), bytes);  // nothing is written
+    return how == PageTable::scanned ? finds_ours_by_scan(pages.data(), pages.size())
+                                     : finds_ours_by_reading(pages.data(), pages.size());
+}
 
 void own_pages(std::byte* data, std::size_t bytes) {
 #ifndef MADV_POPULATE_WRITE

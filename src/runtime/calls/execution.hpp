@@ -152,6 +152,7 @@ private:
     const Caller& caller() const override { return caller_; }
     void log(LogLevel level, std::string_view text) const override;
     const detail::CallMemory* memory() const override { return setup_.memory; }
+    void add_copied(std::uint64_t bytes) override { copied_.fetch_add(bytes, std::memory_order_relaxed); }
     detail::CallStreams* streams() const override { return setup_.streams.get(); }
 
     Setup setup_;

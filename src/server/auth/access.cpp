@@ -69,6 +69,7 @@ Access::Access(const ServerOptions& options, std::vector<AccessToken> tokens, Cl
       loopback_(options.host.empty() || is_loopback_host(options.host)),
       insecure_(options.insecure),
       wants_certificates_(!options.tls.authorities.empty()),
+      named_callers_(options.named_callers),
       own_uid_(::getuid()),
       port_(options.port) {
     if (!loopback_ && tokens.empty() && !wants_certificates_ && !insecure_) {
@@ -142,6 +143,7 @@ std::variant<Principal, Rejection> Access::check(const net::RequestHead& head) c
         return Rejection{403, "the client's certificate is not valid, or of no authority that this server knows"};
     const auto tokens = this->tokens();
     if (!tokens->empty()) return by_token(*tokens, bearer(head.headers), "Authorization: Bearer TOKEN");
+    if (named_callers_) return by_name(head.peer, bearer(head.headers).value_or(""));
     if (!needs_certificate) return by_user(head.peer);
     Principal principal{"cert:" + certificate->name, false};
     principal.use = clients_.of(principal.name, false);
@@ -154,7 +156,7 @@ std::variant<Principal, Rejection> Access::check_local(uid_t uid, std::string_vi
     net::Peer peer;
     peer.unix_socket = true;
     peer.uid = uid;
-    return by_user(peer);
+    return named_callers_ ? by_name(peer, token) : by_user(peer);
 }
 
 bool Access::host_is_ours(std::string_view host) const {
@@ -200,6 +202,16 @@ Principal Access::anonymous(const net::Peer& peer) const {
     principal.account = "anyone at " + peer.ip;
     principal.use = clients_.of(principal.account, false);
     return principal;
+}
+
+/// The caller has all permissions: the process that passes its calls on has checked them.
+std::variant<Principal, Rejection> Access::by_name(const net::Peer& peer, std::string_view name) const {
+    auto checked = by_user(peer);
+    if (std::holds_alternative<Rejection>(checked)) return checked;
+    Principal caller{net::percent_decode(name).value_or(""), true};
+    if (caller.name.empty()) return Rejection{401, "this server wants the name of the caller as token"};
+    caller.use = clients_.of(caller.name, true);
+    return caller;
 }
 
 std::variant<Principal, Rejection> Access::by_user(const net::Peer& peer) const {

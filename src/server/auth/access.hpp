@@ -66,6 +66,7 @@ private:
     std::variant<Principal, Rejection> by_token(const Tokens& tokens, const std::optional<std::string_view>& secret,
                                                 const char* how) const;
     std::variant<Principal, Rejection> by_user(const net::Peer& peer) const;
+    std::variant<Principal, Rejection> by_name(const net::Peer& peer, std::string_view name) const;
     std::shared_ptr<const Tokens> tokens() const;
     Principal user(uid_t uid, bool is_own) const;
     Principal anonymous(const net::Peer& peer) const;
@@ -77,6 +78,7 @@ private:
     bool loopback_;
     bool insecure_;
     bool wants_certificates_;
+    bool named_callers_;
     uid_t own_uid_;
     std::atomic<int> port_;
 };

@@ -13,7 +13,7 @@
 #include "base/concurrency/guarded.hpp"
 #include "base/system/unique_fd.hpp"
 #include "local/channel/channel_server.hpp"
-#include "local/segments/segment.hpp"
+#include "local/segments/received_segment.hpp"
 #include "runtime/tables/lease_table.hpp"
 #include "server/auth/principal.hpp"
 #include "tensor/device/lent_blocks.hpp"
@@ -90,7 +90,9 @@ struct LocalMemory {
 /// One client of the local channel: the segments that it offered to the server, and the segments that the server lent
 /// to it. The channel and the messages in progress share it. After ended() neither side can lend memory any more.
 /// Thread safety: all methods from any thread.
-class LocalClient final : public tensor::ShmPeer, public std::enable_shared_from_this<LocalClient> {
+class LocalClient final : public tensor::ShmPeer,
+                          public local::SegmentListener,
+                          public std::enable_shared_from_this<LocalClient> {
 public:
     /// Sends the client a notification with the parameters {"`list`": [`id`]}. Must not block.
     using Tell = std::function<void(const char* method, const char* list, const std::string& id)>;
@@ -102,9 +104,9 @@ public:
     tensor::Viability viable() const override;
     Borrowed borrow(const std::string& segment, const std::string& lease) override;
     local::PooledSegmentPointer take(std::uint64_t bytes) override;
-    std::optional<local::SegmentPool::Place> find(const void* address) const override;
+    std::optional<local::SegmentPlace> find(const void* data, std::uint64_t bytes) const override;
     bool keeps_copies() const override { return true; }
-    tensor::Lending lend(local::PooledSegmentPointer segment, std::uint64_t bytes,
+    tensor::Lending lend(local::SegmentUsePointer segment, std::uint64_t bytes,
                          const codec::TensorPointer& tensor) override;
 
     /// The transports for messages of this client.
@@ -130,9 +132,9 @@ public:
 
     /// A segment of the server, for the client to map; nullopt if it is not lent to the client.
     std::optional<local::MappingCache::Source> lent_segment(const std::string& segment) const;
-    /// Forgets that a segment of the server is lent to the client. Returns whether it was lent: the client may have it
-    /// mapped.
-    bool forget_lent(const std::string& segment);
+    // local::SegmentListener
+    /// Tells the client that the segment is gone, if it was lent to the client: the client may have it mapped.
+    void segment_gone(const std::string& segment) override;
 
     /// The client's channel is closed.
     void ended();
@@ -140,6 +142,7 @@ public:
     std::stop_token end() const { return end_.get_token(); }
 
 private:
+    class Loan;
     struct Offered {
         local::MappingCache::Source source;
         /// The key in `mappings_`, unique for each offer: the client may free a segment and reuse its name for another.
@@ -147,14 +150,21 @@ private:
         std::size_t uses = 0;
         bool wanted_back = false;
         Budget::Share place{}, of_principal{};
+        bool retired = false;  ///< the client is told to retire it, and never that it is free
+        std::shared_ptr<const local::ReceivedSegment> received{};  ///< null until it is passed on
+        std::weak_ptr<local::SegmentUse> passed_on{};
     };
     struct State {
         bool ended = false;
         std::uint64_t offers = 0;
         std::unordered_map<std::string, Offered> offered;
-        std::unordered_map<std::string, std::weak_ptr<const local::Segment>> lent;
+        std::unordered_map<std::string, std::weak_ptr<const local::SegmentFile>> lent;
+
+        /// Null if the client has withdrawn that offer.
+        Offered* find(const std::string& segment, const std::string& mapped_as);
     };
-    class Loan;
+    local::SegmentUsePointer pass_on(const Loan& loan);
+    void retire(const std::string& segment, const std::string& mapped_as);
     void drop_use(const std::string& segment, const std::string& mapped_as);
 
     const LocalMemory memory_;

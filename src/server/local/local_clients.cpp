@@ -61,16 +61,14 @@ void LocalClients::Network::answer(local::ChannelId channel, const json_rpc::Res
 }
 
 void LocalClients::Network::segment_gone(const std::string& segment) {
-    std::vector<std::pair<local::ChannelId, std::shared_ptr<LocalClient>>> all;
+    std::vector<std::shared_ptr<LocalClient>> all;
     clients.with([&](const auto& held) {
         for (const auto& [channel, who] : held) {
-            if (who.client != nullptr) all.emplace_back(channel, who.client);
+            if (who.client != nullptr) all.push_back(who.client);
         }
     });
-    for (const auto& [channel, client] : all) {
-        if (client->forget_lent(segment))
-            send(channel, local::notification("segment.gone", "segments", std::span(&segment, 1)));
-    }
+    for (const auto& client : all)
+        client->segment_gone(segment);
 }
 
 namespace {

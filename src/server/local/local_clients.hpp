@@ -46,7 +46,7 @@ public:
     void close_revoked();
     /// The path of the socket; empty while the server does not listen.
     std::string path() const;
-    /// Why the server does not listen; empty if it does. Set by start().
+    /// Why path() is empty. It has no meaning while path() has a path.
     std::string reason() const {
         return reason_.with([](const std::string& reason) { return reason; });
     }
@@ -97,9 +97,9 @@ private:
     Services& all_;
     const std::shared_ptr<Network> network_;
     local::SegmentPool pool_;
-    Budget offered_;               ///< segments of all clients together: each takes a descriptor
-    Guarded<std::string> reason_;  ///< requests may be served before start() has set it
-    std::string alias_;            ///< a link to the socket; empty: none
+    Budget offered_;  ///< segments of all clients together: each takes a descriptor
+    Guarded<std::string> reason_{"the local channel of the server is not open"};  ///< requests may come before start()
+    std::string alias_;                                                           ///< a link to the socket; empty: none
 };
 
 }  // namespace shared_tensor::server

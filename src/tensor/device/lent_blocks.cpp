@@ -1,13 +1,12 @@
 #include "tensor/device/lent_blocks.hpp"
 
 #include <poll.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <functional>
 #include <iterator>
 
+#include "base/system/process.hpp"
 #include "tensor/handle.hpp"
 
 namespace shared_tensor::tensor {
@@ -69,8 +68,7 @@ DevicePeer::DevicePeer()
       }()) {}
 
 std::shared_ptr<const UniqueFd> watch_process(int pid) {
-    if (pid <= 0) return nullptr;
-    UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    UniqueFd fd = process_descriptor(pid);
     return fd ? std::make_shared<const UniqueFd>(std::move(fd)) : nullptr;
 }
 

@@ -84,7 +84,7 @@ public:
 
     bool holds(const codec::TensorHandle& handle) const override {
         const TensorRef& tensor = handle.tensor();
-        return tensor.elements() > 0 && peer_->find(tensor.data()).has_value();
+        return tensor.elements() > 0 && peer_->find(tensor.data(), tensor.reach()).has_value();
     }
 
     Imported import(const Descriptor& descriptor, const Incoming&) const override {
@@ -112,13 +112,14 @@ public:
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {
         const TensorRef& tensor = handle->tensor();
         if (tensor.elements() == 0) return {content_of("", {}), 0};
-        const auto place = is_on_device(tensor) ? std::nullopt : peer_->find(tensor.data());
+        const auto place = is_on_device(tensor) ? std::nullopt : peer_->find(tensor.data(), tensor.reach());
         // A reader cannot use elements that are not aligned.
         if (place && place->offset % size_of(tensor.dtype()) == 0) return lent(handle, *place);
         SharedCopy* copy = peer_->keeps_copies() ? shared_copy_of(*handle) : nullptr;
         local::PooledSegmentPointer segment;
         if (copy != nullptr) segment = copy->with([](const auto& held) { return held; });
-        if (segment != nullptr && peer_->find(segment->data())) return lent_copy(handle, std::move(segment), 0);
+        if (segment != nullptr && peer_->find(segment->data(), tensor.bytes()))
+            return lent_copy(handle, std::move(segment), 0);
         segment = peer_->take(tensor.bytes());
         copy_elements(tensor, segment->data());
         Exported result = lent_copy(handle, segment, tensor.bytes());
@@ -127,7 +128,7 @@ public:
     }
 
 private:
-    Exported lent(const codec::TensorPointer& handle, local::SegmentPool::Place place) const {
+    Exported lent(const codec::TensorPointer& handle, local::SegmentPlace place) const {
         const TensorRef& tensor = handle->tensor();
         const bool plain = tensor.is_contiguous();
         const Region region{place.offset, plain ? tensor.bytes() : tensor.reach()};
@@ -146,7 +147,7 @@ private:
         return exported(std::move(segment), region, copied, {}, copy);
     }
 
-    Exported exported(local::PooledSegmentPointer segment, const Region& region, std::uint64_t copied, Shape strides,
+    Exported exported(local::SegmentUsePointer segment, const Region& region, std::uint64_t copied, Shape strides,
                       const codec::TensorPointer& tensor) const {
         std::string content = content_of(segment->segment().id(), region);
         return {std::move(content), copied, peer_->lend(std::move(segment), region.size, tensor), std::move(strides)};

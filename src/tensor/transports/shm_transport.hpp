@@ -37,15 +37,15 @@ public:
 
     /// Allocates shared memory for a copy of a tensor. Throws CannotLend if there is none.
     virtual local::PooledSegmentPointer take(std::uint64_t bytes) = 0;
-    /// Finds the segment of an address; nullopt if the address is not in memory that can be lent.
-    virtual std::optional<local::SegmentPool::Place> find(const void* address) const = 0;
+    /// Finds the segment in which the bytes lie, of this process or of another process. Nullopt if it cannot be lent to
+    /// the peer, or has other bytes there. May block.
+    virtual std::optional<local::SegmentPlace> find(const void* data, std::uint64_t bytes) const = 0;
 
     /// Whether this side hands the same tensors over many times, so that a copy in shared memory stays with its tensor.
     virtual bool keeps_copies() const { return false; }
 
     /// Lets the peer map `segment` for `tensor`, of `bytes` bytes. Throws CannotLend.
-    virtual Lending lend(local::PooledSegmentPointer segment, std::uint64_t bytes,
-                         const codec::TensorPointer& tensor) = 0;
+    virtual Lending lend(local::SegmentUsePointer segment, std::uint64_t bytes, const codec::TensorPointer& tensor) = 0;
 };
 
 /// Makes the transport for CPU tensors in sealed shared memory of one host. A tensor that is in a segment already is

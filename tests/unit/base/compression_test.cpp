@@ -134,6 +134,9 @@ TEST_CASE("of the codings that a reader accepts the offer's first is chosen", "[
     CHECK(offer.choose("br, GZIP;q=0.5").coding == Coding::gzip);
     CHECK(offer.choose("x-gzip").coding == Coding::gzip);
     CHECK_FALSE(offer.choose("br, zstd;q=0, gzip; q=0.000"));
+    CHECK_FALSE(offer.choose("zstd;x=1;Q=0, gzip;q=0;x=1"));
+    CHECK(offer.choose("gzip;xq=0").coding == Coding::gzip);  // another parameter than the weight
+    CHECK(offer.choose("gzip;q=0.5;xq=0").coding == Coding::gzip);
     CHECK_FALSE(offer.choose(""));
     CHECK_FALSE(CodingOffer::parse("none", 1).choose("zstd"));
     CHECK(offer.for_tensors().coding == Coding::zstd);

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "program.hpp"
+#include "server/option_reading.hpp"
 
 using namespace shared_tensor;
 using server::Option;
@@ -33,7 +34,7 @@ std::string tables() {
             page << "\n## " << option.section
                  << "\n\n| option | default | meaning | `ServerOptions` |\n|---|---|---|---|\n";
         section = option.section;
-        const std::string shown = daemon::default_text(option);
+        const std::string shown = server::default_text(option);
         page << "| `--" << option.name << "` | " << (shown.empty() ? "" : '`' + shown + '`') << " | " << option.help
              << " | " << (option.member.empty() ? "" : '`' + std::string(option.member) + '`') << " |\n";
     }
@@ -83,7 +84,7 @@ TEST_CASE("each option has a name of its own, an explanation, and a default that
         CHECK_FALSE(option.help.empty());
         if (option.is_list()) continue;
         const auto before = option.show();
-        option.set(daemon::default_text(option));
+        option.set(server::default_text(option));
         CHECK(option.show() == before);
     }
 }

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <shared_tensor/value.hpp>
+
+#include "protocol/codec/value.hpp"
+
+namespace shared_tensor::processes {
+
+/// A value of any kind, as it was received, for code that passes it on. Tensors are views of the received memory.
+struct AnyValue {
+    codec::Value value;
+};
+
+}  // namespace shared_tensor::processes
+
+template <>
+struct shared_tensor::Codec<shared_tensor::processes::AnyValue> {
+    using AnyValue = processes::AnyValue;
+    static AnyValue read(const ValueReader& reader);
+    static void write(ValueWriter writer, const AnyValue& value);
+    static void schema(ValueWriter writer) { writer.boolean(true); }
+};

@@ -1,0 +1,131 @@
+#include "processes/worker_process.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "base/bytes/check.hpp"
+#include "base/system/process.hpp"
+
+extern char** environ;
+
+namespace shared_tensor::processes {
+
+namespace {
+
+void check(int error, const std::string& what) {
+    if (error != 0) throw std::system_error(error, std::generic_category(), what);
+}
+
+/// The files and signals of a new process.
+class SpawnSettings {
+public:
+    explicit SpawnSettings(int control) {
+        check(::posix_spawn_file_actions_init(&files_), "posix_spawn_file_actions_init");
+        check(::posix_spawnattr_init(&attributes_), "posix_spawnattr_init");
+        check(::posix_spawn_file_actions_addopen(&files_, STDIN_FILENO, "/dev/null", O_RDONLY, 0), "addopen");
+        check(::posix_spawn_file_actions_adddup2(&files_, control, kControl), "adddup2");
+        check(::posix_spawn_file_actions_addclosefrom_np(&files_, kControl + 1), "addclosefrom");
+        sigset_t none, all;
+        ::sigemptyset(&none);
+        ::sigfillset(&all);
+        check(::posix_spawnattr_setsigmask(&attributes_, &none), "setsigmask");
+        check(::posix_spawnattr_setsigdefault(&attributes_, &all), "setsigdefault");
+        check(::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF), "setflags");
+    }
+    SpawnSettings(const SpawnSettings&) = delete;
+    SpawnSettings& operator=(const SpawnSettings&) = delete;
+    ~SpawnSettings() {
+        ::posix_spawn_file_actions_destroy(&files_);
+        ::posix_spawnattr_destroy(&attributes_);
+    }
+
+    const posix_spawn_file_actions_t* files() const { return &files_; }
+    const posix_spawnattr_t* attributes() const { return &attributes_; }
+
+private:
+    posix_spawn_file_actions_t files_{};
+    posix_spawnattr_t attributes_{};
+};
+
+/// This process's environment with the variable of the socket.
+std::vector<std::string> environment_with(const std::string& socket) {
+    const std::string own = std::string(kSocketVariable) + '=';
+    std::vector<std::string> variables{own + socket};
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+        if (!std::string_view(*variable).starts_with(own)) variables.emplace_back(*variable);
+    }
+    return variables;
+}
+
+std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
+    std::vector<char*> pointers;
+    for (const std::string& text : texts)
+        pointers.push_back(const_cast<char*>(text.c_str()));  // the interface of POSIX; nobody writes to it
+    pointers.push_back(nullptr);
+    return pointers;
+}
+
+std::string text_of(const siginfo_t& end) {
+    if (end.si_code == CLD_EXITED) return "ended with exit status " + std::to_string(end.si_status);
+    const char* name = ::sigabbrev_np(end.si_status);
+    const std::string signal = name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(end.si_status);
+    if (end.si_status != SIGKILL) return "was ended by " + signal;
+    return "was ended by " + signal + " (the kernel sends it if memory runs out)";
+}
+
+}  // namespace
+
+WorkerProcess::WorkerProcess(const std::vector<std::string>& command, const std::string& socket) {
+    std::array<int, 2> ends{};
+    SHARED_TENSOR_CHECK_ERRNO(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), "socketpair");
+    control_ = ProcessFd(UniqueFd(ends[0]));
+    const UniqueFd theirs(ends[1]);
+    const SpawnSettings settings(theirs.get());
+    const auto variables = environment_with(socket);
+    check(::posix_spawnp(&pid_, command.front().c_str(), settings.files(), settings.attributes(),
+                         pointers_to(command).data(), pointers_to(variables).data()),
+          command.front());
+    descriptor_ = process_descriptor(pid_);
+}
+
+WorkerProcess::~WorkerProcess() {
+    if (end()) return;
+    kill();
+    siginfo_t end{};
+    while (::waitid(P_PID, static_cast<id_t>(pid_), &end, WEXITED) != 0 && errno == EINTR) {
+    }
+}
+
+bool WorkerProcess::became_ready() {
+    char byte = 0;
+    if (is_ready_ || ::recv(control_.get(), &byte, 1, MSG_DONTWAIT) != 1) return false;
+    return is_ready_ = true;
+}
+
+std::optional<std::string> WorkerProcess::end() {
+    if (end_) return end_;
+    siginfo_t end{};
+    const int result = ::waitid(P_PID, static_cast<id_t>(pid_), &end, WEXITED | WNOHANG);
+    if (result == 0 && end.si_pid == pid_) end_ = text_of(end);
+    if (result != 0 && errno == ECHILD) end_ = "ended; how is not known, because this program ignores or takes SIGCHLD";
+    return end_;
+}
+
+void WorkerProcess::tell_to_end() const { ::shutdown(control_.get(), SHUT_WR); }
+
+void WorkerProcess::kill() const {
+    if (!end_) ::kill(pid_, SIGKILL);
+}
+
+}  // namespace shared_tensor::processes

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/system/fork.hpp"
+#include "base/system/unique_fd.hpp"
+
+namespace shared_tensor::processes {
+
+/// The environment variable that tells a worker process the path of its socket.
+inline constexpr const char* kSocketVariable = "SHARED_TENSOR_WORKER_SOCKET";
+/// The descriptor of a worker's end of the control socket. The worker writes one byte when it is ready, and ends when
+/// it reads the end of the stream.
+inline constexpr int kControl = 3;
+
+/// A running worker process. The destructor kills it. Not thread-safe.
+class WorkerProcess {
+public:
+    /// Starts `command`, which is to listen at `socket`. Throws std::system_error.
+    WorkerProcess(const std::vector<std::string>& command, const std::string& socket);
+    WorkerProcess(const WorkerProcess&) = delete;
+    WorkerProcess& operator=(const WorkerProcess&) = delete;
+    ~WorkerProcess();
+
+    pid_t pid() const { return pid_; }
+    /// Becomes readable when the process reports that it is ready; -1 after that.
+    int control() const { return is_ready_ ? -1 : control_.get(); }
+    /// Becomes readable when the process ends; -1 if the kernel is older than 5.3.
+    int descriptor() const { return descriptor_.get(); }
+    /// True once, when the process has reported that it is ready. Does not block.
+    bool became_ready();
+    /// Why the process has ended, for people: "was ended by SIGSEGV"; nullopt while it runs. Does not block.
+    std::optional<std::string> end();
+    /// Tells the process to end.
+    void tell_to_end() const;
+    void kill() const;
+
+private:
+    ProcessFd control_;  ///< a forked child must not keep the worker alive
+    UniqueFd descriptor_;
+    pid_t pid_ = 0;
+    bool is_ready_ = false;
+    std::optional<std::string> end_;
+};
+
+}  // namespace shared_tensor::processes

@@ -1,0 +1,103 @@
+#include <shared_tensor/processes.hpp>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <utility>
+
+#include "base/bytes/check.hpp"
+#include "base/system/fork.hpp"
+#include "base/system/unique_fd.hpp"
+#include "processes/remote_function.hpp"
+#include "processes/supervisor.hpp"
+
+namespace shared_tensor {
+
+class WorkerProcesses::Impl final : public processes::Supervisor {
+public:
+    using Supervisor::Supervisor;
+};
+
+WorkerProcesses::WorkerProcesses(ProcessOptions options) : impl_(shared_in_its_process(new Impl(std::move(options)))) {}
+WorkerProcesses::~WorkerProcesses() { stop(std::chrono::milliseconds(0)); }
+
+void WorkerProcesses::start() { impl_->start(); }
+void WorkerProcesses::stop(std::chrono::milliseconds time) { impl_->stop(time); }
+std::vector<WorkerProcessStatus> WorkerProcesses::status() const { return impl_->status(); }
+
+Registry WorkerProcesses::share(const Registry& functions) const {
+    Registry shared;
+    for (auto& function : functions.functions())
+        shared.add(processes::make_remote_function(std::move(function), impl_));
+    return shared;
+}
+
+bool is_worker_process() { return std::getenv(processes::kSocketVariable) != nullptr; }
+
+namespace {
+
+void wait_for_end_of(const UniqueFd& control) {
+    char byte = 0;
+    ssize_t got = 0;
+    do {
+        got = ::read(control.get(), &byte, 1);
+    } while (got > 0 || (got < 0 && errno == EINTR));
+}
+
+ServerOptions worker_options(ServerOptions options, const char* socket) {
+    constexpr std::size_t kMany = 1'000'000;
+    options.host.clear();
+    options.unix_socket = socket;
+    options.local_socket = "auto";
+    options.named_callers = true;
+    options.tokens.clear();
+    options.token_file.clear();
+    options.tls = {};
+    options.insecure = false;
+    options.models.clear();
+    options.model_folders.clear();
+    options.calls.cache = false;
+    options.calls.pool.queue_limit = kMany;
+    options.calls.max_streams = kMany;
+    options.calls.tasks.max_tasks = kMany;
+    options.sockets.max_sockets = 1'000;
+    options.http.max_client_requests = 0;
+    options.raise_descriptor_limit = true;
+    return options;
+}
+
+}  // namespace
+
+void serve_as_worker(Registry functions, ServerOptions options) {
+    if (!is_worker_process())
+        throw std::logic_error("serve_as_worker(): this process was not started by WorkerProcesses");
+    const std::string socket = std::getenv(processes::kSocketVariable);
+    ::unsetenv(processes::kSocketVariable);  // this process's own children are no workers
+    // A terminal and service managers signal all processes of a program; the other process ends this one in time.
+    ::signal(SIGINT, SIG_IGN);
+    ::signal(SIGTERM, SIG_IGN);
+    const UniqueFd control(processes::kControl);
+    ::fcntl(control.get(), F_SETFD, FD_CLOEXEC);
+    Registry wrapped;
+    for (auto& function : functions.functions())
+        wrapped.add(processes::make_worker_function(std::move(function)));
+    for (const detail::Framework* framework : functions.frameworks())
+        wrapped.use(framework);
+    Server server(std::move(wrapped), worker_options(std::move(options), socket.c_str()));
+    server.start();
+    const char ready = 1;
+    SHARED_TENSOR_CHECK_ERRNO(::write(control.get(), &ready, 1), "the control socket");
+    wait_for_end_of(control);
+    const bool all_ended = server.stop(std::chrono::milliseconds(0));
+    // Only the last worker of a program that was killed finds the folder empty.
+    ::rmdir(std::filesystem::path(socket).parent_path().c_str());
+    // The results of calls that still run are not wanted, and a function may never return.
+    if (!all_ended) ::_exit(0);
+}
+
+}  // namespace shared_tensor
