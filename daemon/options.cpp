@@ -184,13 +184,15 @@ std::string help_text(const std::vector<Option>& defaults, bool all) {
 
 std::vector<Option> option_table(DaemonOptions& options) {
     std::vector<Option> table = server::option_table(options.server);
-    const auto put_first = [&](const char* name, std::string_view section, std::string_view help, auto* value) {
+    const auto put_first = [&](const char* name, std::string_view section, std::string_view help, auto value) {
         const auto place =
             std::find_if(table.begin(), table.end(), [&](const Option& o) { return o.section == section; });
         table.insert(place, {name, true, help, {}, value, section});
     };
     put_first("ready-file", "How it runs", "file that gets the URL once the server is ready", &options.ready_file);
     put_first("log-level", "How it runs", "trace, debug, info, warn, error or off", &options.log_level);
+    put_first("processes", "How it runs", "worker processes that run the functions of plugins; 0: none",
+              Option::Count{&options.processes, 0, 1024});
     put_first("load", "What it shares", "plugin with shared functions, a .so (repeatable)", &options.plugins);
     return table;
 }

@@ -18,6 +18,7 @@ struct DaemonOptions {
     std::vector<std::string> plugins;  ///< paths
     std::string ready_file;
     std::string log_level = "info";
+    std::size_t processes = 0;  ///< that run the functions of plugins; 0: the server's own process does
 };
 
 /// The table of the options of the server and the program, section by section. `options` must outlive the table.

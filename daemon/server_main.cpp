@@ -9,9 +9,13 @@
 #include <exception>
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <vector>
 
+#include <shared_tensor/processes.hpp>
 #include <shared_tensor/server.hpp>
 
 #include "base/log/log.hpp"
@@ -58,13 +62,34 @@ Registry collect(const daemon::DaemonOptions& options) {
     return registry;
 }
 
-int serve(const daemon::DaemonOptions& options, daemon::Ending& ending) {
+void prepare(const daemon::DaemonOptions& options) {
     never_block_on_standard_error();
     log::set_level(log::parse_level(options.log_level));
     daemon::Ending::watch_crashes();
     daemon::Ending::watch_exit();
     keep_memory_reserve();
-    Server server(collect(options), options.server);
+}
+
+/// The worker processes of this program, which get its command line; none without --processes. `threads` of the server:
+/// one for each thread of the processes.
+std::optional<WorkerProcesses> worker_processes(const daemon::DaemonOptions& options, int argc, char** argv,
+                                                std::size_t& threads) {
+    if (options.processes == 0) return std::nullopt;
+    if (threads == 0) threads = std::max<std::size_t>(4, std::thread::hardware_concurrency());
+    threads *= options.processes;
+    std::vector<std::string> command{"/proc/self/exe"};
+    command.insert(command.end(), argv + 1, argv + argc);
+    return std::optional<WorkerProcesses>(
+        std::in_place, ProcessOptions{.processes = options.processes, .command = std::move(command)});
+}
+
+int serve(daemon::DaemonOptions options, daemon::Ending& ending, int argc, char** argv) {
+    prepare(options);
+    Registry functions = collect(options);
+    auto workers = worker_processes(options, argc, argv, options.server.calls.pool.workers);
+    if (workers) functions = workers->share(functions);
+    Server server(std::move(functions), options.server);
+    if (workers) workers->start();
     server.start();
     daemon::Ending::watch_exit();
     ending.serves(options.server.drain_time);
@@ -77,8 +102,18 @@ int serve(const daemon::DaemonOptions& options, daemon::Ending& ending) {
     ending.wait();
     log::info("stopping: calls in flight have ", options.server.drain_time.count(), " ms");
     const bool clean = server.stop(options.server.drain_time);
+    if (workers) workers->stop(std::chrono::seconds(1));
     if (clean) log::info("stopped");
     if (!clean) log::warn("stopped; something did not end in time: a call, a model that is being loaded or a transfer");
+    daemon::leave(0);
+}
+
+/// A worker process: the server's process started it with its own command line.
+int work(int argc, char** argv) {
+    handle_memory_faults();
+    const auto parsed = daemon::parse_options(argc, argv);
+    prepare(parsed.options);
+    serve_as_worker(collect(parsed.options), parsed.options.server);
     daemon::leave(0);
 }
 
@@ -86,6 +121,7 @@ int serve(const daemon::DaemonOptions& options, daemon::Ending& ending) {
 
 int main(int argc, char** argv) {
     try {
+        if (is_worker_process()) return work(argc, argv);
         daemon::Ending ending;
         handle_memory_faults();
         const bool doctor = argc > 1 && std::string_view(argv[1]) == "doctor";
@@ -96,7 +132,7 @@ int main(int argc, char** argv) {
             std::cout << *parsed.print << '\n';
             return 0;
         }
-        return serve(parsed.options, ending);
+        return serve(parsed.options, ending, argc, argv);
     } catch (const std::exception& error) {
         say(error.what());
         daemon::leave(1);

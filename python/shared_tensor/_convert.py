@@ -117,8 +117,12 @@ def plain_or_kept(value: Any) -> Any:
     try:
         return plain(value)
     except TypeError:
-        kind = type(value)
-        return Object.keep(f"{kind.__module__}.{kind.__qualname__}", value)
+        return Object.keep(object_type(type(value)), value)
+
+
+def object_type(kind: type) -> str:
+    """The type's name for callers. A worker process has the main module of the serving process under another name."""
+    return f"{kind.__module__.replace('__mp_main__', '__main__')}.{kind.__qualname__}"
 
 
 def dtype_name(dtype: Any) -> str:

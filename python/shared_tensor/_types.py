@@ -277,7 +277,7 @@ def of(hint: Any) -> Type:
             return _dataclass(hint)
         if issubclass(hint, enum.Enum):
             return _enum(hint)
-        return _kept(f"{hint.__module__}.{hint.__qualname__}", hint)
+        return _kept(_convert.object_type(hint), hint)
     return _PLAIN[Any]
 
 

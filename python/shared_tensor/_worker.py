@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def command(provider: SharedTensorProvider, options: list[tuple[str, str]]) -> list[str]:
-    """The command of a worker process whose server has these options. Raises ValueError if another process cannot find the provider."""
+    """The command of a worker process whose server has these options. Raises ValueError if another process cannot find
+    the provider."""
     module, name = _place_of(provider)
     preparation = multiprocessing.spawn.get_preparation_data(f"worker of {name}")
     main = sys.modules["__main__"]

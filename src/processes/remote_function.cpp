@@ -121,7 +121,8 @@ private:
             if (context.cancelled()) throw CancelledError();
             const std::string end = run->end(kSeenLater);
             if (!end.empty() && !error.may_have_run() && wanted_ == nullptr) return {{}, true};
-            return {worker_died(end.empty() ? error.what() : end)};
+            return {
+                worker_died((end.empty() ? error.what() : end) + (wanted_ != nullptr && !end.empty() ? kLost : ""))};
         } catch (const RpcError& error) {
             return {failure_of(error)};
         }

@@ -19,6 +19,8 @@ namespace shared_tensor::processes {
 
 using std::chrono::milliseconds;
 
+const char* const kLost = "; the object that it had is lost";
+
 namespace {
 
 constexpr std::size_t kMaxClients = 256;      // principals with a client of one process
@@ -158,7 +160,7 @@ Place Supervisor::take(const Context& context, const RunPointer& wanted) {
     }
     switch (chosen) {
         case Chosen::one: return {shared_from_this(), std::move(run)};
-        case Chosen::lost: throw NoProcess("the object is lost: its " + wanted->end(milliseconds(0)));
+        case Chosen::lost: throw NoProcess(wanted->end(milliseconds(0)) + kLost);
         case Chosen::stopped: throw NoProcess("the worker processes were stopped");
         case Chosen::cannot_start: throw NoProcess("no worker process can be started: " + last_end);
         case Chosen::none_yet: break;

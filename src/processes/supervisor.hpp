@@ -55,6 +55,9 @@ public:
     using std::runtime_error::runtime_error;
 };
 
+/// Follows the reason why a process has ended, in an error of a call that needed one of its objects.
+extern const char* const kLost;
+
 /// A call in progress counts as one of its process's calls while this object lives.
 class Place;
 

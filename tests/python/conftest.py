@@ -106,7 +106,7 @@ def start_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
 @pytest.fixture(scope="session", params=["threads", "processes"])
 def provider(start_provider: Callable[..., Process], request: pytest.FixtureRequest) -> Process:
     """Its functions run on threads of the server, or in worker processes: callers see no difference."""
-    return start_provider("functions:provider", *(["--processes", "2"] if request.param == "processes" else []))
+    return start_provider("functions:provider", *(["--processes", "1"] if request.param == "processes" else []))
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def test_a_process_that_dies_costs_its_own_call_one_error(calls: Client, how: st
 
 
 def test_large_tensors_are_handed_over_without_a_copy(calls: Client) -> None:
-    x = calls.empty((4096, 4096), "float32", "numpy")
+    x = calls.options(framework="numpy").empty((4096, 4096), "float32")
     x[:] = 1.0
     calling = calls.options(receipt=True)
     for _ in range(2):
@@ -89,11 +89,12 @@ def test_large_tensors_are_handed_over_without_a_copy(calls: Client) -> None:
 
 def test_an_object_stays_in_its_process_and_is_lost_with_it(calls: Client) -> None:
     tally = calls.call("tally")
+    assert tally.type == "__main__.Tally"
     (first, home), (second, same) = calls.call("add", tally, 2), calls.call("add", tally, 3)
     assert (first, second, same) == (2, 5, home)
     os.kill(home, signal.SIGKILL)
     assert eventually(lambda: not is_running(home))
-    with pytest.raises(WorkerDied, match="the object is lost"):
+    with pytest.raises(WorkerDied, match="the object that it had is lost"):
         calls.call("add", tally, 1)
 
 

@@ -99,17 +99,14 @@ public:
     std::optional<local::ReceivedRange> range;
 };
 
-std::shared_ptr<SharedMemory> SharedMemory::connect(const std::string& path, const std::string& token,
-                                                    std::string principal) {
-    const auto made = shared_in_its_process(new SharedMemory(path, token, std::move(principal)));
+std::shared_ptr<SharedMemory> SharedMemory::connect(const std::string& path, const std::string& token) {
+    const auto made = shared_in_its_process(new SharedMemory(path, token));
     made->pool_ = std::make_unique<local::SegmentPool>(
         local::PoolLimits{}, [weak = std::weak_ptr(made)](const std::string& segment) {
             in_background(weak, [segment](SharedMemory& memory) { memory.tell_gone(segment); });
         });
     return made;
 }
-
-std::string SharedMemory::own_principal() { return "uid:" + std::to_string(::geteuid()); }
 
 /// Does nothing if the memory is gone by then.
 void SharedMemory::in_background(std::weak_ptr<SharedMemory> memory, std::function<void(SharedMemory&)> work) noexcept {
@@ -122,9 +119,9 @@ void SharedMemory::in_background(std::weak_ptr<SharedMemory> memory, std::functi
     });
 }
 
-SharedMemory::SharedMemory(const std::string& path, std::string token, std::string principal)
+SharedMemory::SharedMemory(const std::string& path, std::string token)
     : token_(std::move(token)),
-      principal_(std::move(principal)),
+      principal_("uid:" + std::to_string(::geteuid())),
       acknowledgements_(
           [this](std::chrono::milliseconds delay, std::function<void()> work) {
               background_executor().post_after(delay, [self = weak_from_this(), work = std::move(work)] {
@@ -178,6 +175,9 @@ std::string SharedMemory::open_session(bool keeps_state) {
     if (const auto offered_transports = answer.result.find("transports");
         offered_transports_.is_null() && offered_transports != answer.result.end())
         offered_transports_ = *offered_transports;
+    const auto caller = answer.result.find("caller");
+    if (session_.empty() && caller != answer.result.end() && caller->is_string())
+        principal_ = caller->get<std::string>();
     devices_.connected(channel_->peer().pid, texts_of(answer.result, "devices"));
     return session->get<std::string>();
 }

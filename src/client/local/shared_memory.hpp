@@ -106,12 +106,8 @@ class SharedMemory final : public tensor::ShmPeer,
                            public std::enable_shared_from_this<SharedMemory> {
 public:
     /// Connects to the server. Throws local::ChannelGone with the reason: no process listens at `path`, or it rejected
-    /// the client. `principal`: which clients of this process's own servers get the memory received here without a
-    /// copy.
-    static std::shared_ptr<SharedMemory> connect(const std::string& path, const std::string& token,
-                                                 std::string principal = own_principal());
-    /// The principal of this process's own user, as servers name it.
-    static std::string own_principal();
+    /// the client.
+    static std::shared_ptr<SharedMemory> connect(const std::string& path, const std::string& token);
     ~SharedMemory() override;
 
     /// The session that names this client in HTTP requests. It keeps no state between calls.
@@ -170,7 +166,7 @@ private:
         std::unordered_map<std::string, Offered> offered;
     };
 
-    SharedMemory(const std::string& path, std::string token, std::string principal);
+    SharedMemory(const std::string& path, std::string token);
     std::string open_session(bool keeps_state);
     std::unique_ptr<local::Mapping> map(const std::string& segment, const std::string& lease);
     local::MappingCache::Source ask_for(const std::string& segment);
@@ -191,7 +187,10 @@ private:
     void ended();
 
     const ProcessMark process_;
-    const std::string token_, principal_;
+    const std::string token_;
+    /// Which clients of this process's own servers get the server's memory without a copy: the clients of this user, or
+    /// the caller that a server with ServerOptions::named_callers names.
+    std::string principal_;  ///< does not change after the constructor
     LeaseAcknowledgements acknowledgements_;
     DeviceServer devices_;
     const std::unique_ptr<tensor::Transport> cuda_ipc_, shm_;

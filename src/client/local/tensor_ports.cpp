@@ -115,11 +115,9 @@ private:
 
 class RealPorts final : public TensorPorts {
 public:
-    RealPorts(std::string local_socket, std::string token, std::string principal, tensor::UseCuda cuda,
-              std::uint64_t min_shared_bytes)
+    RealPorts(std::string local_socket, std::string token, tensor::UseCuda cuda, std::uint64_t min_shared_bytes)
         : local_socket_(std::move(local_socket)),
           token_(std::move(token)),
-          principal_(principal.empty() ? SharedMemory::own_principal() : std::move(principal)),
           cuda_(cuda),
           min_shared_bytes_(min_shared_bytes) {
         if (local_socket_.empty())
@@ -244,7 +242,7 @@ private:
         std::string reason;
         try {
             (void)tensor::Devices::of_process().use_cuda(cuda_);
-            made = SharedMemory::connect(local_socket_, token_, principal_);
+            made = SharedMemory::connect(local_socket_, token_);
         } catch (const std::exception& error) {
             reason = error.what();
             log::debug("tensors go as bytes: ", reason);
@@ -259,7 +257,7 @@ private:
         return made;
     }
 
-    const std::string local_socket_, token_, principal_;
+    const std::string local_socket_, token_;
     const tensor::UseCuda cuda_;
     const std::uint64_t min_shared_bytes_;
     mutable Guarded<State> state_;
@@ -270,14 +268,13 @@ private:
 }  // namespace
 
 std::unique_ptr<TensorPorts> tensor_ports(std::string local_socket, std::string token, const std::string& devices,
-                                          std::uint64_t min_shared_bytes, std::string principal) {
+                                          std::uint64_t min_shared_bytes) {
     if (devices != "auto" && devices != "cuda" && devices != "none")
         throw std::invalid_argument("devices is \"" + devices + "\": use auto, cuda or none");
     const auto cuda = devices == "none"   ? tensor::UseCuda::no
                       : devices == "cuda" ? tensor::UseCuda::if_found
                                           : tensor::UseCuda::if_loaded;
-    return std::make_unique<RealPorts>(std::move(local_socket), std::move(token), std::move(principal), cuda,
-                                       min_shared_bytes);
+    return std::make_unique<RealPorts>(std::move(local_socket), std::move(token), cuda, min_shared_bytes);
 }
 
 }  // namespace shared_tensor::client

@@ -94,11 +94,10 @@ public:
 };
 
 /// The ports with the transports of src/tensor. `local_socket` is the path of the server's local channel, empty for
-/// none. `devices` and `min_shared_bytes` are as in ClientOptions. `principal`: which clients of this process's own
-/// servers get the memory received here without a copy; empty: this process's own user. Throws std::invalid_argument.
+/// none. `devices` and `min_shared_bytes` are as in ClientOptions. Throws std::invalid_argument.
 std::unique_ptr<TensorPorts> tensor_ports(std::string local_socket, std::string token,
                                           const std::string& devices = "auto",
-                                          std::uint64_t min_shared_bytes = 32 << 10, std::string principal = {});
+                                          std::uint64_t min_shared_bytes = 32 << 10);
 
 /// The tensors of one message to the server. The real port is made for the first tensor, because most messages have
 /// none.

@@ -228,11 +228,13 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
     Json own_devices = Json::array();
     for (const tensor::DeviceInfo& device : tensor::Devices::of_process().list())
         own_devices.push_back(device.uuid);
-    return Json{{"session", *token},
+    Json opened{{"session", *token},
                 {"epoch", all_.epoch},
                 {"protocol", kNewestProtocol},
                 {"devices", std::move(own_devices)},
                 {"transports", describe_transports(all_, &facts)}};
+    if (all_.options.named_callers) opened["caller"] = principal;
+    return opened;
 }
 
 LocalClients::Answer LocalClients::get_segment(Question& question) const {

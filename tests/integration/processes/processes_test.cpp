@@ -296,8 +296,9 @@ TEST_CASE("objects stay in their process, and are lost with it", "[processes]") 
     }
     ::kill(home, SIGKILL);
     CHECK(eventually([&] { return !served.pids().contains(home); }));
-    CHECK_THROWS_MATCHES(served->call<int>("where", tally), FunctionFailed,
-                         MessageMatches(ContainsSubstring("the object is lost") && ContainsSubstring("SIGKILL")));
+    CHECK_THROWS_MATCHES(
+        served->call<int>("where", tally), FunctionFailed,
+        MessageMatches(ContainsSubstring("the object that it had is lost") && ContainsSubstring("SIGKILL")));
     CHECK(served->call<int>("count_up", other, 2) == 2);
 }
 
