@@ -122,6 +122,7 @@ void Ending::watch_crashes() { write_last_line_of_signals(&remove_ready_file); }
 void Ending::owns_ready_file(const std::string& path) { ready_file.store(::strdup(path.c_str())); }
 
 void Ending::watch_exit() {
+    owner.store(::getpid());  // a worker process has no Ending
     const auto on_exit_called = [](int status, void*) { end_by_exit("exit(" + std::to_string(status) + ")"); };
     const auto on_quick_exit = [] { end_by_exit("quick_exit()"); };
     if (::on_exit(on_exit_called, nullptr) != 0 || std::at_quick_exit(on_quick_exit) != 0)

@@ -70,12 +70,14 @@ void prepare(const daemon::DaemonOptions& options) {
     keep_memory_reserve();
 }
 
+std::size_t default_threads() { return std::max<std::size_t>(4, std::thread::hardware_concurrency()); }
+
 /// The worker processes of this program, which get its command line; none without --processes. `threads` of the server:
 /// one for each thread of the processes.
 std::optional<WorkerProcesses> worker_processes(const daemon::DaemonOptions& options, int argc, char** argv,
                                                 std::size_t& threads) {
     if (options.processes == 0) return std::nullopt;
-    if (threads == 0) threads = std::max<std::size_t>(4, std::thread::hardware_concurrency());
+    if (threads == 0) threads = default_threads();
     threads *= options.processes;
     std::vector<std::string> command{"/proc/self/exe"};
     command.insert(command.end(), argv + 1, argv + argc);
@@ -111,9 +113,13 @@ int serve(daemon::DaemonOptions options, daemon::Ending& ending, int argc, char*
 /// A worker process: the server's process started it with its own command line.
 int work(int argc, char** argv) {
     handle_memory_faults();
-    const auto parsed = daemon::parse_options(argc, argv);
+    auto parsed = daemon::parse_options(argc, argv);
     prepare(parsed.options);
-    serve_as_worker(collect(parsed.options), parsed.options.server);
+    ServerOptions& options = parsed.options.server;
+    const std::size_t threads = options.calls.pool.workers != 0 ? options.calls.pool.workers : default_threads();
+    if (options.torch_threads == 0)
+        options.torch_threads = std::max<std::size_t>(1, default_threads() / (threads * parsed.options.processes));
+    serve_as_worker(collect(parsed.options), options);
     daemon::leave(0);
 }
 

@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,6 +35,8 @@ struct ProcessOptions {
     /// The delay before a process that ended is started again; doubled each time that it ends before it has run for
     /// `steady_after`, up to `longest_delay`.
     std::chrono::milliseconds first_delay{100}, longest_delay{10'000}, steady_after{10'000};
+    /// Called ten times a second while start() waits. Its exception ends the start, and is passed on.
+    std::function<void()> while_starting{};
 };
 
 /// The state of one worker process.
@@ -82,7 +85,8 @@ private:
 bool is_worker_process();
 
 /// Serves the functions to the process that started this one, and returns when that process has ended or stopped its
-/// workers; if a function still runs then, ends this process. SIGINT and SIGTERM are ignored from then on. `options`:
+/// workers; if a function still runs then, ends this process. SIGINT, SIGTERM,
+/// SIGHUP and SIGPIPE are ignored from then on. `options`:
 /// the limits of this process; its addresses, access, cache and the limits on calls are ignored, because the other
 /// process enforces them. Throws std::logic_error in a process that is no worker, and the errors of Server::start().
 void serve_as_worker(Registry functions, ServerOptions options = {});

@@ -237,7 +237,8 @@ public:
         Registry registry = registry_of(definitions);
         const nb::gil_scoped_release release;
         if (processes > 0) {
-            workers_.emplace(ProcessOptions{.processes = processes, .command = std::move(command)});
+            workers_.emplace(ProcessOptions{
+                .processes = processes, .command = std::move(command), .while_starting = [this] { check_signals(); }});
             registry = workers_->share(registry);
         }
         server_.emplace(std::move(registry), std::move(options));
@@ -250,7 +251,11 @@ public:
     PyServer(const PyServer&) = delete;
     PyServer& operator=(const PyServer&) = delete;
 
-    void start() {
+    /// `told_to_end`: None, or a function; if it returns true while worker processes start, InterruptedError is raised.
+    void start(nb::object told_to_end) {
+        const PyValue keep(std::move(told_to_end));
+        told_to_end_ = &keep;
+        const nb::gil_scoped_release release;
         if (workers_) workers_->start();
         try {
             server_->start();
@@ -271,8 +276,18 @@ public:
     }
 
 private:
+    void check_signals() const {
+        const nb::gil_scoped_acquire gil;
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        const nb::object told = told_to_end_->object();
+        if (told.is_none() || !nb::cast<bool>(told())) return;
+        PyErr_SetString(PyExc_InterruptedError, "told to end before the worker processes were ready");
+        throw nb::python_error();
+    }
+
     static constexpr milliseconds kTimeToEnd{2'000};  // of worker processes without calls
     const milliseconds drain_time_;
+    const PyValue* told_to_end_ = nullptr;  ///< set while start() runs
     std::optional<WorkerProcesses> workers_;
     std::optional<Server> server_;
 };
@@ -420,7 +435,7 @@ void define_server(nb::module_& module) {
             },
             "definitions"_a, "options"_a, "processes"_a = 0, "command"_a = std::vector<std::string>(),
             "`options`: names and values, as set_option() of C++ takes them. `command`: of a worker process.")
-        .def("start", &PyServer::start, nb::call_guard<nb::gil_scoped_release>())
+        .def("start", &PyServer::start, "told_to_end"_a = nb::none())
         .def(
             "stop",
             [](PyServer& self, std::optional<double> drain_time) {

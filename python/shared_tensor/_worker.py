@@ -8,14 +8,20 @@ import importlib
 import json
 import multiprocessing.spawn
 import os
+import select
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 from . import _core
+from . import provider as provider_module
 
 if TYPE_CHECKING:
     from .provider import SharedTensorProvider
+
+
+_CONTROL = 3  # the descriptor of the socket to the serving process (worker_process.hpp)
 
 
 def command(provider: SharedTensorProvider, options: list[tuple[str, str]]) -> list[str]:
@@ -41,20 +47,39 @@ def command(provider: SharedTensorProvider, options: list[tuple[str, str]]) -> l
 
 
 def _place_of(provider: SharedTensorProvider) -> tuple[str, str]:
-    for module_name, module in list(sys.modules.items()):
-        for name, value in list(getattr(module, "__dict__", {}).items()):
-            if value is provider and module_name != "__mp_main__":
-                return module_name, name
+    """A module and a name in it; the main module only if there is no other."""
+    found = [
+        (module_name, name)
+        for module_name, module in list(sys.modules.items())
+        for name, value in list(getattr(module, "__dict__", {}).items())
+        if value is provider and module_name != "__mp_main__"
+    ]
+    found.sort(key=lambda place: place[0] == "__main__")
+    if found:
+        return found[0]
     raise ValueError("processes: the provider must be a global variable of a module, so that worker processes find it")
 
 
 def main(description: dict[str, Any]) -> None:
-    os.environ["__SHARED_TENSOR_SERVER_MODE__"] = "true"
+    os.environ.pop("SHARED_TENSOR_WORKER_SOCKET", None)  # the C++ library has read it; own children are no workers
+    serving = threading.Event()
+    threading.Thread(target=_end_with_parent, args=(serving,), daemon=True).start()
+    provider_module._imported_by_worker = True
     multiprocessing.spawn.prepare(description["preparation"])
     provider = getattr(importlib.import_module(description["module"]), description["name"])
+    provider_module._imported_by_worker = False
+    provider.execution_mode = "server"
+    serving.set()
     _core.serve_as_worker(
         list(provider._registered_functions.values()), [(option, value) for option, value in description["options"]]
     )
+
+
+def _end_with_parent(serving: threading.Event) -> None:
+    """Ends a process that still imports when the serving process has ended, or does not want it any more."""
+    select.select([_CONTROL], [], [])
+    if not serving.is_set():
+        os._exit(1)
 
 
 if __name__ == "__main__":

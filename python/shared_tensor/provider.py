@@ -34,6 +34,9 @@ def default_port() -> int:
     return 2537 + int(rank)
 
 
+# A worker process is importing the provider's module (_worker.py).
+_imported_by_worker = False
+
 _PROVIDERS: weakref.WeakSet[SharedTensorProvider] = weakref.WeakSet()
 
 
@@ -105,6 +108,7 @@ class SharedTensorProvider:
         self._timeout = timeout
         self._registered_functions: dict[str, Definition] = {}
         self._server: _core.Server | None = None
+        self._told_to_end: Callable[[], bool] | None = None
         self._client: Client | None = None
         self._async_client: AsyncClient | None = None
         self._lock = threading.Lock()
@@ -259,7 +263,7 @@ class SharedTensorProvider:
         """
         if self._server is not None:
             raise RuntimeError("the provider serves already")
-        if _core.is_worker_process():
+        if _imported_by_worker:
             raise RuntimeError('a worker process imports this module: serve only `if __name__ == "__main__":`')
         reject_open_host(host, bool(token_file or options.get("tls_client_ca")) or insecure, TOKEN_FILE)
         given = dict(
@@ -285,7 +289,7 @@ class SharedTensorProvider:
             command = _worker.command(self, option_texts(chosen))
             chosen["workers"] *= processes
         server = _core.Server(list(self._registered_functions.values()), option_texts(chosen), processes, command)
-        server.start()
+        server.start(self._told_to_end)
         self._server = server
         return server.url
 
@@ -319,7 +323,11 @@ class SharedTensorProvider:
         """Serves until SIGTERM or SIGINT, then as stop(). Call it on the main thread. `ready_file` gets the URL once
         the server is ready. Other options: see start()."""
         with told_to_end() as told:
-            url = self.start(port, host, drain_time=drain_time, **options)
+            self._told_to_end = told
+            try:
+                url = self.start(port, host, drain_time=drain_time, **options)
+            except InterruptedError:  # before the worker processes were ready
+                return True
             if ready_file:
                 _write_whole(ready_file, url)
             print(f"shared_tensor: {len(self._registered_functions)} functions at {url}", flush=True)

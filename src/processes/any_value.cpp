@@ -16,7 +16,7 @@ public:
     codec::TensorPointer wrap(const TensorRef& tensor) override { return tensor::make_handle(tensor); }
 };
 
-void copy(const ValueReader& from, ValueWriter to) {
+void copy(const ValueReader& from, ValueWriter to, Access access) {
     switch (from.kind()) {
         case Kind::null: return to.null();
         case Kind::boolean: return to.boolean(from.boolean());
@@ -25,15 +25,16 @@ void copy(const ValueReader& from, ValueWriter to) {
         case Kind::number: return to.number(from.number());
         case Kind::string: return to.string(from.string());
         case Kind::tensor: return to.tensor(from.tensor());
-        case Kind::handle: return to.handle(from.handle());
+        case Kind::handle: return to.handle(from.handle(access));
         case Kind::array:
             to.array(from.size());
             for (std::size_t i = 0; i < from.size(); ++i)
-                copy(from.element(i), to.append());
+                copy(from.element(i), to.append(), access);
             return;
         case Kind::object:
             to.object();
-            from.each_member([&](std::string_view key, const ValueReader& member) { copy(member, to.member(key)); });
+            from.each_member(
+                [&](std::string_view key, const ValueReader& member) { copy(member, to.member(key), access); });
             return;
         case Kind::unknown: break;
     }
@@ -75,11 +76,11 @@ void write_plain(ValueWriter to, const codec::Json& json, const codec::Value& va
 
 }  // namespace
 
-AnyValue Codec<AnyValue>::read(const ValueReader& reader) {
+AnyValue processes::read_any(const ValueReader& reader, Access access) {
     AnyValue read;
     Wrapping port;
     codec::JsonSink sink(read.value, port);
-    copy(reader, ValueWriter(sink, sink.root()));
+    copy(reader, ValueWriter(sink, sink.root()), access);
     return read;
 }
 

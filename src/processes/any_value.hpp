@@ -11,12 +11,15 @@ struct AnyValue {
     codec::Value value;
 };
 
+/// Reads any value, whose objects the call uses with this access.
+AnyValue read_any(const ValueReader& reader, Access access);
+
 }  // namespace shared_tensor::processes
 
 template <>
 struct shared_tensor::Codec<shared_tensor::processes::AnyValue> {
     using AnyValue = processes::AnyValue;
-    static AnyValue read(const ValueReader& reader);
+    static AnyValue read(const ValueReader& reader) { return processes::read_any(reader, Access::concurrent); }
     static void write(ValueWriter writer, const AnyValue& value);
     static void schema(ValueWriter writer) { writer.boolean(true); }
 };

@@ -43,7 +43,7 @@ CallFailure failure_of(const RpcError& error) {
         case ErrorCode::deadline_exceeded: failure.kind = CallFailure::Kind::cancelled; return failure;
         default: break;
     }
-    failure.type = detail::demangled(typeid(error).name());
+    failure.type = "shared_tensor::RpcError";
     failure.message = detail::bounded_text(error.what());
     return failure;
 }

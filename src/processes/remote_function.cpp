@@ -15,6 +15,8 @@
 #include "processes/any_value.hpp"
 #include "processes/failure.hpp"
 #include "processes/stream_pumps.hpp"
+#include "protocol/codec/value.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 
 namespace shared_tensor::processes {
 
@@ -53,27 +55,47 @@ void from_handles(AnyValue& value, const RunPointer& run) {
 
 using Arguments = std::vector<std::pair<std::string, AnyValue>>;
 
+/// The caller of a call that is passed on, and the time that the function has.
+struct PassedCaller {
+    std::string session, task;
+    std::optional<std::int64_t> milliseconds_left;
+};
+
 /// The arguments of a call that is passed on.
 class PassedArguments final : public CallArguments {
 public:
-    PassedArguments(const Arguments& arguments, const Caller& caller) : arguments_(arguments), caller_(caller) {}
+    PassedArguments(const Arguments& arguments, PassedCaller caller)
+        : arguments_(arguments), caller_(std::move(caller)) {}
 
-    bool empty() const override { return arguments_.empty() && caller_.session.empty() && caller_.task.empty(); }
+    bool empty() const override { return false; }
     void write(ValueWriter params) const override {
         params.object();
         for (const auto& [name, value] : arguments_)
             Codec<AnyValue>::write(params.member(name), value);
-        if (caller_.session.empty() && caller_.task.empty()) return;
         ValueWriter caller = params.member(kCaller);
-        caller.array(2);
+        caller.array(3);
         caller.append().string(caller_.session);
         caller.append().string(caller_.task);
+        Codec<std::optional<std::int64_t>>::write(caller.append(), caller_.milliseconds_left);
     }
 
 private:
     const Arguments& arguments_;
-    const Caller& caller_;
+    const PassedCaller caller_;
 };
+
+PassedCaller caller_of(const Context& context) {
+    const Caller& caller = context.caller();
+    PassedCaller passed{std::string(caller.session), std::string(caller.task), std::nullopt};
+    if (context.deadline() != SteadyTime::max())
+        passed.milliseconds_left = std::chrono::ceil<milliseconds>(context.deadline() - real_clock().now()).count();
+    return passed;
+}
+
+PassedCaller read_caller(const ValueReader& reader) {
+    return {Codec<std::string>::read(reader.element(0)), Codec<std::string>::read(reader.element(1)),
+            Codec<std::optional<std::int64_t>>::read(reader.element(2))};
+}
 
 bool has_streams(const FunctionRecord& function) {
     const auto parameters = function.parameters();
@@ -128,51 +150,56 @@ private:
         }
     }
 
+    /// The worker sets no deadline: callers that joined this call may have more time than its first caller. The token
+    /// ends the call when all are gone.
     AnyValue call(Context& context, const Run& run) {
         const Client client = run.client(std::string(context.caller().principal));
-        const PassedArguments passed(arguments_, context.caller());
+        const PassedArguments passed(arguments_, caller_of(context));
         CallOptions options;
+        options.stop = context.stop_token();
         if (!context.caller().task.empty()) {
             options.task_ttl = kTaskTtl;
-            return as_task(client.with(options).submit<AnyValue>(function_.name(), passed), context);
+            const auto submitted = client.with(std::move(options)).submit<AnyValue>(function_.name(), passed);
+            return as_task(client.task<AnyValue>(submitted.id()), context);
         }
-        options.stop = context.stop_token();
-        if (context.deadline() != SteadyTime::max()) options.timeout = time_left(context);
+        if (!has_streams(function_)) options.timeout = kLongest;
         const Client stoppable = client.with(std::move(options));
-        if (!has_streams(function_)) {
-            Receipt receipt;
-            AnyValue made = stoppable.call<AnyValue>(receipt, function_.name(), passed);
-            context.add_copied(receipt.bytes_copied);
-            return made;
+        if (has_streams(function_)) {
+            return pass_streams(stoppable.stream<AnyValue>(function_.name(), passed), function_, context,
+                                supervisor_->pumps());
         }
-        return pass_streams(stoppable.stream<AnyValue>(function_.name(), passed), function_, context,
-                            supervisor_->pumps());
+        Receipt receipt;
+        AnyValue made = stoppable.call<AnyValue>(receipt, function_.name(), passed);
+        context.add_copied(receipt.bytes_copied);
+        return made;
     }
 
     /// Reports progress, unlike a plain call.
     static AnyValue as_task(Task<AnyValue> task, Context& context) {
-        const std::stop_callback on_cancel(context.stop_token(), [&] {
-            background_executor().post([handle = TaskHandle(task)] {
+        const auto cancel = [handle = TaskHandle(task)] {
+            request_executor().post([handle] {
                 try {
                     handle.cancel();
                 } catch (const RpcError&) {  // its process has ended, or the task has
                 }
             });
-        });
+        };
+        const std::stop_callback on_cancel(context.stop_token(), cancel);
         task.on_progress([&](const TaskStatus& status) {
             if (status.fraction) context.progress(*status.fraction, status.message);
         });
         Receipt receipt;
-        AnyValue made = task.get(receipt);
-        context.add_copied(receipt.bytes_copied);
-        return made;
+        try {
+            AnyValue made = task.get(receipt);
+            context.add_copied(receipt.bytes_copied);
+            return made;
+        } catch (const RpcError&) {
+            cancel();  // the error may be that the task could not be asked; one that has ended stays as it is
+            throw;
+        }
     }
 
-    static milliseconds time_left(const Context& context) {
-        const auto left = std::chrono::ceil<milliseconds>(context.deadline() - real_clock().now());
-        return std::max(left, milliseconds(1));
-    }
-
+    static constexpr milliseconds kLongest = std::chrono::hours(24);
     static constexpr milliseconds kTaskTtl = std::chrono::seconds(10);
     static constexpr milliseconds kSeenLater = std::chrono::seconds(2);  // the end of a process, after its connections'
     const FunctionRecord& function_;
@@ -181,13 +208,14 @@ private:
     const RunPointer wanted_;
 };
 
-/// Describes itself as another function.
+/// Describes itself as another function, but for some options.
 class Described : public FunctionRecord {
 public:
-    explicit Described(std::shared_ptr<const FunctionRecord> of) : of_(std::move(of)) {}
+    Described(std::shared_ptr<const FunctionRecord> of, const FunctionOptions& options)
+        : of_(std::move(of)), options_(options) {}
 
     std::string_view name() const override { return of_->name(); }
-    const FunctionOptions& options() const override { return of_->options(); }
+    const FunctionOptions& options() const override { return options_; }
     std::string where() const override { return of_->where(); }
     std::span<const ParameterInfo> parameters() const override { return of_->parameters(); }
     void parameter_schema(std::size_t index, ValueWriter schema) const override {
@@ -201,12 +229,43 @@ protected:
 
 private:
     const std::shared_ptr<const FunctionRecord> of_;
+    const FunctionOptions options_;
 };
+
+/// The options in the server in front. A call that is passed on waits, so it runs on a worker, not on a connection's
+/// thread.
+FunctionOptions in_front(FunctionOptions options) {
+    if (options.runs == execution::inline_) options.runs = execution::worker;
+    return options;
+}
+
+/// The options in a worker process: the server in front has the queue, the deadlines and the cache.
+FunctionOptions in_worker(FunctionOptions options) {
+    options.cached = false;
+    options.concurrency = 0;
+    options.timeout = milliseconds(0);
+    if (options.runs == execution::task) options.runs = execution::worker;
+    return options;
+}
+
+/// Whether calls use the objects of a parameter alone or together, as its schema says.
+Access access_of(const FunctionRecord& function, std::size_t parameter) {
+    codec::Value schema;
+    codec::TensorPort no_tensors;
+    codec::JsonSink sink(schema, no_tensors);
+    function.parameter_schema(parameter, ValueWriter(sink, sink.root()));
+    std::string text;
+    json_rpc::print_json(schema.json, text);
+    return text.find(R"("x-access":"exclusive")") != std::string::npos ? Access::exclusive : Access::concurrent;
+}
 
 class RemoteFunction final : public Described {
 public:
-    RemoteFunction(std::shared_ptr<const FunctionRecord> of, std::shared_ptr<Supervisor> supervisor)
-        : Described(std::move(of)), supervisor_(std::move(supervisor)) {}
+    RemoteFunction(std::shared_ptr<const FunctionRecord> function, std::shared_ptr<Supervisor> supervisor)
+        : Described(function, in_front(function->options())), supervisor_(std::move(supervisor)) {
+        for (std::size_t i = 0; i < parameters().size(); ++i)
+            access_.push_back(access_of(*this, i));
+    }
 
     Binding bind(const ValueSource& source, std::span<const ValueSource::Node> nodes) const noexcept override {
         const auto known = parameters();
@@ -217,7 +276,7 @@ public:
             for (; reading < nodes.size(); ++reading) {
                 const std::string& name = known[reading].name;
                 if (nodes[reading] != nullptr) {
-                    AnyValue value = Codec<AnyValue>::read(ValueReader(source, nodes[reading]));
+                    AnyValue value = read_any(ValueReader(source, nodes[reading]), access_[reading]);
                     to_handles(value, wanted);
                     arguments.emplace_back(name, std::move(value));
                 } else if (known[reading].required) {
@@ -226,25 +285,27 @@ public:
             }
             return {std::make_unique<RemoteCall>(*this, supervisor_, std::move(arguments), std::move(wanted)), {}};
         } catch (...) {
-            return {nullptr, detail::current_failure_noexcept(known[reading].name)};
+            return {nullptr,
+                    detail::current_failure_noexcept(reading < known.size() ? known[reading].name : std::string())};
         }
     }
 
 private:
     const std::shared_ptr<Supervisor> supervisor_;
+    std::vector<Access> access_;  ///< of each parameter
 };
 
 /// The context of a call that another process passed on.
 class PassedContext final : public Context {
 public:
-    PassedContext(Context& own, std::string_view session, std::string_view task)
-        : own_(own), caller_{own.caller().principal, session, task} {}
+    PassedContext(Context& own, const PassedCaller& caller, SteadyTime deadline)
+        : own_(own), caller_{own.caller().principal, caller.session, caller.task}, deadline_(deadline) {}
 
     void progress(double fraction, std::string_view message) override { own_.progress(fraction, message); }
     bool cancelled() const override { return own_.cancelled(); }
     std::stop_token stop_token() const override { return own_.stop_token(); }
     bool sleep_until(SteadyTime time) const override { return own_.sleep_until(time); }
-    SteadyTime deadline() const override { return own_.deadline(); }
+    SteadyTime deadline() const override { return deadline_; }
     const Caller& caller() const override { return caller_; }
     void log(LogLevel level, std::string_view text) const override { own_.log(level, text); }
     void add_copied(std::uint64_t bytes) override { own_.add_copied(bytes); }
@@ -254,37 +315,36 @@ public:
 private:
     Context& own_;
     const Caller caller_;
+    const SteadyTime deadline_;
 };
 
 class PassedCall final : public BoundCall {
 public:
-    PassedCall(std::unique_ptr<BoundCall> call, std::string session, std::string task)
-        : call_(std::move(call)), session_(std::move(session)), task_(std::move(task)) {}
+    PassedCall(std::unique_ptr<BoundCall> call, PassedCaller caller)
+        : call_(std::move(call)),
+          caller_(std::move(caller)),
+          deadline_(caller_.milliseconds_left ? real_clock().now() + milliseconds(*caller_.milliseconds_left)
+                                              : SteadyTime::max()) {}
 
     std::optional<CallFailure> run(Context& context, ValueWriter result) noexcept override {
-        PassedContext passed(context, session_, task_);
+        PassedContext passed(context, caller_, deadline_);
         return call_->run(passed, result);
     }
 
 private:
     const std::unique_ptr<BoundCall> call_;
-    const std::string session_, task_;
+    const PassedCaller caller_;
+    const SteadyTime deadline_;
 };
 
 class WorkerFunction final : public Described {
 public:
     explicit WorkerFunction(std::shared_ptr<const FunctionRecord> function)
-        : Described(std::move(function)),
-          parameters_(of().parameters().begin(), of().parameters().end()),
-          options_(of().options()) {
+        : Described(function, in_worker(function->options())),
+          parameters_(function->parameters().begin(), function->parameters().end()) {
         parameters_.push_back({std::string(kCaller), false, Flow::value});
-        options_.cached = false;
-        options_.concurrency = 0;
-        options_.timeout = std::chrono::milliseconds(0);
-        if (options_.runs == execution::task) options_.runs = execution::worker;
     }
 
-    const FunctionOptions& options() const override { return options_; }
     std::span<const ParameterInfo> parameters() const override { return parameters_; }
     void parameter_schema(std::size_t index, ValueWriter schema) const override {
         if (index < of().parameters().size()) return of().parameter_schema(index, schema);
@@ -298,8 +358,8 @@ public:
         Binding binding = of().bind(source, nodes.first(nodes.size() - 1));
         if (nodes.back() == nullptr || binding.call == nullptr) return binding;
         try {
-            const auto caller = Codec<std::vector<std::string>>::read(ValueReader(source, nodes.back(), kCaller));
-            binding.call = std::make_unique<PassedCall>(std::move(binding.call), caller.at(0), caller.at(1));
+            auto caller = read_caller(ValueReader(source, nodes.back(), kCaller));
+            binding.call = std::make_unique<PassedCall>(std::move(binding.call), std::move(caller));
         } catch (...) {
             binding = {nullptr, detail::current_failure_noexcept()};
         }
@@ -308,7 +368,6 @@ public:
 
 private:
     std::vector<ParameterInfo> parameters_;
-    FunctionOptions options_;
 };
 
 }  // namespace

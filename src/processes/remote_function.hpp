@@ -11,8 +11,8 @@
 
 namespace shared_tensor::processes {
 
-/// The name of the parameter that a worker's functions have in addition: [session, task] of the caller. The name cannot
-/// be one of the function's own.
+/// The name of the parameter that a worker's functions have in addition: [session, task, milliseconds until its
+/// deadline or null] of the caller. The name cannot be one of the function's own.
 inline constexpr std::string_view kCaller = "(caller)";
 
 /// A function that runs in a worker process. `described` describes it and is never called.

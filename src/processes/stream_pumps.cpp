@@ -49,8 +49,7 @@ void Pumps::start(std::function<void()> work) {
 }
 
 AnyValue pass_streams(StreamCall<AnyValue> call, const FunctionRecord& function, const Context& context, Pumps& pumps) {
-    std::vector<std::jthread> others;
-    std::function<void()> last;  // runs on this thread
+    std::vector<std::function<void()>> to_caller;
     const auto parameters = function.parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         const std::string& name = parameters[i].name;
@@ -61,12 +60,24 @@ AnyValue pass_streams(StreamCall<AnyValue> call, const FunctionRecord& function,
         } else if (parameters[i].flow == Flow::writer) {
             const auto from = std::make_shared<Reader<AnyValue>>(call.reader<AnyValue>(name));
             const auto to = std::make_shared<Writer<AnyValue>>(context.streams()->sink(i));
-            auto pass = [from, to] { pass_items(*from, *to); };
-            if (last) others.emplace_back(std::exchange(last, nullptr));
-            last = std::move(pass);
+            to_caller.emplace_back([from, to, &call] {
+                try {
+                    pass_items(*from, *to);
+                } catch (const std::exception&) {  // the call has failed, which its result tells, or its caller is gone
+                    call.cancel();
+                }
+            });
         }
     }
-    if (last) last();
+    std::vector<std::jthread> others;
+    while (to_caller.size() > 1) {
+        others.emplace_back(std::move(to_caller.back()));
+        to_caller.pop_back();
+    }
+    for (const auto& pass : to_caller)
+        pass();
+    to_caller.clear();  // ends the streams that the caller does not read to their end; else the function would wait
+    others.clear();
     return call.result();
 }
 

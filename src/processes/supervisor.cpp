@@ -25,6 +25,7 @@ namespace {
 
 constexpr std::size_t kMaxClients = 256;      // principals with a client of one process
 constexpr std::size_t kConnections = 65'536;  // the server's own limits hold
+constexpr milliseconds kSlice{100};           // of a wait that while_starting may end
 constexpr milliseconds kLongestWait{1'000};   // in case the kernel cannot report the end of a process
 constexpr std::size_t kFailedStarts = 3;      // of each process; then calls do not wait for the next start
 
@@ -51,8 +52,9 @@ Client Run::client(const std::string& principal) const {
     options.retry = no_retry();
     options.answer_limit = std::chrono::hours(24);
     Client made(std::move(options));
+    std::map<std::string, Client> dropped;  // closed outside the lock
     return state_.with([&](State& state) {
-        if (state.clients.size() >= kMaxClients) state.clients.clear();
+        if (state.clients.size() >= kMaxClients) dropped.swap(state.clients);
         return state.clients.emplace(principal, std::move(made)).first->second;
     });
 }
@@ -79,30 +81,35 @@ Supervisor::Supervisor(ProcessOptions options) : options_(std::move(options)) {
     state_.with([&](State& state) { state.slots.resize(options_.processes); });
 }
 
-Supervisor::~Supervisor() {
-    stop(milliseconds(0));
-    std::error_code ignored;
-    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
-}
+Supervisor::~Supervisor() { stop(milliseconds(0)); }
 
 void Supervisor::start() {
     if (thread_.joinable()) throw std::logic_error("the worker processes were started already");
     folder_ = make_folder();
+    environment_ = environment();
     wake_.reset(SHARED_TENSOR_CHECK_ERRNO(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd"));
     thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
     const SteadyTime deadline = real_clock().now() + options_.start_timeout;
-    std::string failure;
-    {
-        auto state = state_.lock();
-        const auto is_ready = [](const Slot& slot) { return slot.status.ready; };
-        const bool known = state.wait_until(deadline, [&](const State& now) {
-            return !now.failure.empty() || std::all_of(now.slots.begin(), now.slots.end(), is_ready);
-        });
-        failure = known ? state->failure : "the worker processes were not ready in time: raise start_timeout";
+    try {
+        while (!wait_for_start(std::min(deadline, real_clock().now() + kSlice))) {
+            if (real_clock().now() >= deadline)
+                throw std::runtime_error("the worker processes were not ready in time: raise start_timeout");
+            if (options_.while_starting) options_.while_starting();
+        }
+    } catch (...) {
+        stop(milliseconds(0));
+        throw;
     }
-    if (failure.empty()) return;
-    stop(milliseconds(0));
-    throw std::runtime_error(failure);
+}
+
+bool Supervisor::wait_for_start(SteadyTime until) {
+    const auto is_ready = [](const Slot& slot) { return slot.status.ready; };
+    auto state = state_.lock();
+    const bool known = state.wait_until(until, [&](const State& now) {
+        return !now.failure.empty() || std::all_of(now.slots.begin(), now.slots.end(), is_ready);
+    });
+    if (known && !state->failure.empty()) throw std::runtime_error(state->failure);
+    return known;
 }
 
 void Supervisor::stop(milliseconds time) {
@@ -115,6 +122,8 @@ void Supervisor::stop(milliseconds time) {
     const std::uint64_t one = 1;
     (void)!::write(wake_.get(), &one, sizeof one);
     thread_.join();
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
 }
 
 std::vector<WorkerProcessStatus> Supervisor::status() const {
@@ -211,7 +220,7 @@ void Supervisor::launch(std::size_t slot, Watched& watched) {
     watched.started = real_clock().now();
     std::size_t restarts = state_.with([&](const State& state) { return state.slots[slot].status.restarts; });
     watched.socket = folder_ + '/' + std::to_string(slot) + '-' + std::to_string(restarts);
-    watched.process = std::make_unique<WorkerProcess>(options_.command, watched.socket);
+    watched.process = std::make_unique<WorkerProcess>(options_.command, environment_, watched.socket);
     auto run = std::make_shared<Run>(slot, "unix:" + watched.socket);
     state_.with([&](State& state) {
         state.slots[slot].run.swap(run);

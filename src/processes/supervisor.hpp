@@ -104,6 +104,7 @@ private:
         std::chrono::milliseconds delay;
     };
 
+    bool wait_for_start(SteadyTime until);
     enum class Chosen { one, none_yet, lost, stopped, cannot_start };
     static Chosen choose(State& state, const RunPointer& wanted, RunPointer& run);
     void watch(const std::stop_token& stop);
@@ -116,8 +117,9 @@ private:
 
     const ProcessMark process_;
     const ProcessOptions options_;
-    std::string folder_;  ///< of the sockets
-    UniqueFd wake_;       ///< an eventfd: stop() was called
+    std::string folder_;                    ///< of the sockets
+    std::vector<std::string> environment_;  ///< of start(): other threads may change that of the process later
+    UniqueFd wake_;                         ///< an eventfd: stop() was called
     Guarded<State> state_;
     std::chrono::milliseconds time_to_end_{0};
     Pumps pumps_;

@@ -58,16 +58,6 @@ private:
     posix_spawnattr_t attributes_{};
 };
 
-/// This process's environment with the variable of the socket.
-std::vector<std::string> environment_with(const std::string& socket) {
-    const std::string own = std::string(kSocketVariable) + '=';
-    std::vector<std::string> variables{own + socket};
-    for (char** variable = environ; *variable != nullptr; ++variable) {
-        if (!std::string_view(*variable).starts_with(own)) variables.emplace_back(*variable);
-    }
-    return variables;
-}
-
 std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
     std::vector<char*> pointers;
     for (const std::string& text : texts)
@@ -86,15 +76,28 @@ std::string text_of(const siginfo_t& end) {
 
 }  // namespace
 
-WorkerProcess::WorkerProcess(const std::vector<std::string>& command, const std::string& socket) {
-    std::array<int, 2> ends{};
-    SHARED_TENSOR_CHECK_ERRNO(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), "socketpair");
-    control_ = ProcessFd(UniqueFd(ends[0]));
+std::vector<std::string> environment() {
+    const std::string own = std::string(kSocketVariable) + '=';
+    std::vector<std::string> variables;
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+        if (!std::string_view(*variable).starts_with(own)) variables.emplace_back(*variable);
+    }
+    return variables;
+}
+
+WorkerProcess::WorkerProcess(const std::vector<std::string>& command, std::vector<std::string> environment,
+                             const std::string& socket) {
+    std::array<int, 2> ends{-1, -1};
+    control_ = ProcessFd::opened([&] {
+        ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data());
+        return ends[0];
+    });
+    SHARED_TENSOR_CHECK_ERRNO(control_.get(), "socketpair");
     const UniqueFd theirs(ends[1]);
     const SpawnSettings settings(theirs.get());
-    const auto variables = environment_with(socket);
+    environment.push_back(std::string(kSocketVariable) + '=' + socket);
     check(::posix_spawnp(&pid_, command.front().c_str(), settings.files(), settings.attributes(),
-                         pointers_to(command).data(), pointers_to(variables).data()),
+                         pointers_to(command).data(), pointers_to(environment).data()),
           command.front());
     descriptor_ = process_descriptor(pid_);
 }
@@ -109,8 +112,10 @@ WorkerProcess::~WorkerProcess() {
 
 bool WorkerProcess::became_ready() {
     char byte = 0;
-    if (is_ready_ || ::recv(control_.get(), &byte, 1, MSG_DONTWAIT) != 1) return false;
-    return is_ready_ = true;
+    if (is_ready_ || is_closed_) return false;
+    const ssize_t got = ::recv(control_.get(), &byte, 1, MSG_DONTWAIT);
+    is_closed_ = got == 0;
+    return is_ready_ = got == 1;
 }
 
 std::optional<std::string> WorkerProcess::end() {

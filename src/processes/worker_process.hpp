@@ -17,18 +17,23 @@ inline constexpr const char* kSocketVariable = "SHARED_TENSOR_WORKER_SOCKET";
 /// it reads the end of the stream.
 inline constexpr int kControl = 3;
 
+/// The environment of this process, without the variable of a worker's socket.
+std::vector<std::string> environment();
+
 /// A running worker process. The destructor kills it. Not thread-safe.
 class WorkerProcess {
 public:
-    /// Starts `command`, which is to listen at `socket`. Throws std::system_error.
-    WorkerProcess(const std::vector<std::string>& command, const std::string& socket);
+    /// Starts `command`, which is to listen at `socket`. `environment` has a text NAME=VALUE for each variable. Throws
+    /// std::system_error.
+    WorkerProcess(const std::vector<std::string>& command, std::vector<std::string> environment,
+                  const std::string& socket);
     WorkerProcess(const WorkerProcess&) = delete;
     WorkerProcess& operator=(const WorkerProcess&) = delete;
     ~WorkerProcess();
 
     pid_t pid() const { return pid_; }
     /// Becomes readable when the process reports that it is ready; -1 after that.
-    int control() const { return is_ready_ ? -1 : control_.get(); }
+    int control() const { return is_ready_ || is_closed_ ? -1 : control_.get(); }
     /// Becomes readable when the process ends; -1 if the kernel is older than 5.3.
     int descriptor() const { return descriptor_.get(); }
     /// True once, when the process has reported that it is ready. Does not block.
@@ -43,7 +48,7 @@ private:
     ProcessFd control_;  ///< a forked child must not keep the worker alive
     UniqueFd descriptor_;
     pid_t pid_ = 0;
-    bool is_ready_ = false;
+    bool is_ready_ = false, is_closed_ = false;
     std::optional<std::string> end_;
 };
 

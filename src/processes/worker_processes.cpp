@@ -4,13 +4,15 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
+#include <string>
+#include <thread>
 #include <utility>
 
-#include "base/bytes/check.hpp"
 #include "base/system/fork.hpp"
 #include "base/system/unique_fd.hpp"
 #include "processes/remote_function.hpp"
@@ -37,9 +39,19 @@ Registry WorkerProcesses::share(const Registry& functions) const {
     return shared;
 }
 
-bool is_worker_process() { return std::getenv(processes::kSocketVariable) != nullptr; }
-
 namespace {
+
+/// The path of this worker's socket; empty in other processes. The variable is removed when it is first read: this
+/// process's own children are no workers.
+const std::string& worker_socket() {
+    static const std::string socket = [] {
+        const char* const path = std::getenv(processes::kSocketVariable);
+        std::string copy = path != nullptr ? path : "";
+        ::unsetenv(processes::kSocketVariable);
+        return copy;
+    }();
+    return socket;
+}
 
 void wait_for_end_of(const UniqueFd& control) {
     char byte = 0;
@@ -49,7 +61,8 @@ void wait_for_end_of(const UniqueFd& control) {
     } while (got > 0 || (got < 0 && errno == EINTR));
 }
 
-ServerOptions worker_options(ServerOptions options, const char* socket) {
+/// Limits that only the server in front enforces are so high here that they are not reached.
+ServerOptions worker_options(ServerOptions options, const std::string& socket) {
     constexpr std::size_t kMany = 1'000'000;
     options.host.clear();
     options.unix_socket = socket;
@@ -61,26 +74,37 @@ ServerOptions worker_options(ServerOptions options, const char* socket) {
     options.insecure = false;
     options.models.clear();
     options.model_folders.clear();
+    auto& workers = options.calls.pool.workers;
+    if (workers == 0) workers = std::max<std::size_t>(4, std::thread::hardware_concurrency());
+    ++workers;  // tasks leave one free
     options.calls.cache = false;
     options.calls.pool.queue_limit = kMany;
     options.calls.max_streams = kMany;
     options.calls.tasks.max_tasks = kMany;
-    options.sockets.max_sockets = 1'000;
+    options.calls.tasks.max_bytes = std::uint64_t{1} << 50;  // a result is kept for seconds
+    options.requests.json.max_bytes = 2 * options.requests.json.max_bytes + (1 << 20);
+    options.replies.max_json_bytes *= 2;
+    options.http.max_body_bytes = std::size_t{1} << 50;
     options.http.max_client_requests = 0;
+    options.http.idle_timeout = std::chrono::hours(24);
+    options.http.max_connections *= 2;
+    options.sockets.max_sockets = 2 * options.sockets.max_sockets + 64;
+    options.objects.max_handles *= 2;
+    options.leases.max_leases *= 2;
     options.raise_descriptor_limit = true;
     return options;
 }
 
 }  // namespace
 
+bool is_worker_process() { return !worker_socket().empty(); }
+
 void serve_as_worker(Registry functions, ServerOptions options) {
     if (!is_worker_process())
         throw std::logic_error("serve_as_worker(): this process was not started by WorkerProcesses");
-    const std::string socket = std::getenv(processes::kSocketVariable);
-    ::unsetenv(processes::kSocketVariable);  // this process's own children are no workers
     // A terminal and service managers signal all processes of a program; the other process ends this one in time.
-    ::signal(SIGINT, SIG_IGN);
-    ::signal(SIGTERM, SIG_IGN);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE})
+        ::signal(signal, SIG_IGN);
     const UniqueFd control(processes::kControl);
     ::fcntl(control.get(), F_SETFD, FD_CLOEXEC);
     Registry wrapped;
@@ -88,14 +112,13 @@ void serve_as_worker(Registry functions, ServerOptions options) {
         wrapped.add(processes::make_worker_function(std::move(function)));
     for (const detail::Framework* framework : functions.frameworks())
         wrapped.use(framework);
-    Server server(std::move(wrapped), worker_options(std::move(options), socket.c_str()));
+    Server server(std::move(wrapped), worker_options(std::move(options), worker_socket()));
     server.start();
     const char ready = 1;
-    SHARED_TENSOR_CHECK_ERRNO(::write(control.get(), &ready, 1), "the control socket");
-    wait_for_end_of(control);
+    if (::write(control.get(), &ready, 1) == 1) wait_for_end_of(control);
     const bool all_ended = server.stop(std::chrono::milliseconds(0));
     // Only the last worker of a program that was killed finds the folder empty.
-    ::rmdir(std::filesystem::path(socket).parent_path().c_str());
+    ::rmdir(std::filesystem::path(worker_socket()).parent_path().c_str());
     // The results of calls that still run are not wanted, and a function may never return.
     if (!all_ended) ::_exit(0);
 }

@@ -149,3 +149,41 @@ def test_a_module_that_serves_when_it_is_imported_is_an_error(tmp_path: pathlib.
     assert done.returncode != 0
     assert '`if __name__ == "__main__":`' in done.stderr
     assert "exit status 1 before it was ready" in done.stderr
+
+
+def test_a_server_that_is_told_to_end_while_its_processes_start_ends_at_once(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "slow_start.py").write_text(
+        "import os, time\n"
+        "from shared_tensor import SharedTensorProvider\n"
+        "provider = SharedTensorProvider()\n"
+        "if __name__ == '__mp_main__':\n"
+        "    open(f'{__file__}.{os.getpid()}', 'w').close()\n"
+        "    time.sleep(600)\n"
+        "if __name__ == '__main__':\n"
+        "    provider.serve(0, processes=1)\n"
+    )
+    process = subprocess.Popen([sys.executable, tmp_path / "slow_start.py"])
+    assert eventually(lambda: any(tmp_path.glob("slow_start.py.*")))
+    [worker] = [int(path.suffix[1:]) for path in tmp_path.glob("slow_start.py.*")]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 0
+    assert eventually(lambda: not is_running(worker))
+
+
+def test_a_program_that_only_imports_the_provider_may_serve_it(tmp_path: pathlib.Path) -> None:
+    """As a notebook does: its main module is no file."""
+    program = (
+        "from processes_app import provider\n"
+        "from shared_tensor import Client\n"
+        "url = provider.start(0, processes=1)\n"
+        "print(Client(url).call('pid') == provider.processes[0].pid)\n"
+        "provider.stop()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(HERE)},
+    )
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr

@@ -70,6 +70,13 @@ Registry functions() {
     all.add("slow_task", slow, arg("steps"), execution::task);
     all.add(
         "cached_pid", [](int) { return static_cast<int>(::getpid()); }, cached(1h));
+    all.add(
+        "inline_pid", [] { return static_cast<int>(::getpid()); }, execution::inline_);
+    all.add(
+        "cached_slow", [](Context& context, int) { return context.sleep_for(1s); }, cached(1h));
+    all.add("time_left", [](Context& context) {
+        return std::chrono::duration<double>(context.deadline() - std::chrono::steady_clock::now()).count();
+    });
     all.add("make_tally", [] { return Shared<Tally>(std::make_shared<Tally>()); });
     all.add("count_up", [](const Shared<Tally>& tally, int by) { return tally->sum += by; });
     all.add("where", [](const Shared<Tally>&) { return static_cast<int>(::getpid()); });
@@ -82,6 +89,13 @@ Registry functions() {
             return sum;
         },
         arg("numbers"), arg("sums"));
+    all.add("two_streams", [](Writer<int> first, Writer<int> second, const std::string& end) {
+        for (int i = 0; first.write(i) && second.write(i); ++i) {
+            if (i == 3 && end == "throw") throw std::out_of_range("thrown");
+            if (i == 3 && end == "die") die("exit");
+        }
+        return 7;
+    });
     all.add("twice", [](Writer<TensorRef> copies, const TensorRef& x) {
         copies.write(x);
         copies.write(x);
@@ -263,6 +277,45 @@ TEST_CASE("streams pass in both directions", "[processes]") {
         const auto all = served.workers.status();
         return std::all_of(all.begin(), all.end(), [](const auto& one) { return one.calls == 0; });
     }));
+}
+
+TEST_CASE("a failure ends all streams of a call, and the server goes on", "[processes]") {
+    const Served served(1);
+    for (const std::string end : {"throw", "die", "cancel"}) {
+        CAPTURE(end);
+        auto call = served->stream<int>("two_streams", named("arg2", end));
+        auto first = call.reader<int>("arg0"), second = call.reader<int>("arg1");
+        if (end == "cancel") {
+            CHECK(first.next() == 0);
+            call.cancel();
+        }
+        CHECK_THROWS_AS(call.result(), RpcError);
+    }
+    CHECK(served->call<int>("add", 1, 2) == 3);
+}
+
+TEST_CASE("a caller that reads no further gets the result", "[processes]") {
+    const Served served(1);
+    auto call = served->stream<int>("two_streams", named("arg2", std::string()));
+    {
+        auto first = call.reader<int>("arg0"), second = call.reader<int>("arg1");
+        CHECK(first.next() == 0);
+        CHECK(second.next() == 0);
+    }
+    CHECK(call.result() == 7);
+}
+
+TEST_CASE("deadlines are those of the callers, and functions are told them", "[processes]") {
+    const Served served(1);
+    const double left = served->with({.timeout = 20s}).call<double>("time_left");
+    CHECK((left > 10 && left < 20.1));
+    AsyncClient clients(served.server.url());
+    auto patient = clients.call<bool>("cached_slow", 1);
+    CHECK_THROWS_AS(served->with({.timeout = 200ms}).call<bool>("cached_slow", 1), DeadlineExceeded);
+    CHECK(patient.get());
+    const int before = served->call<int>("inline_pid");
+    CHECK_THROWS_AS(served->call<int>("die", "exit"), FunctionFailed);
+    CHECK(served->call<int>("inline_pid") != before);
 }
 
 TEST_CASE("tasks report progress and are cancelled in the process", "[processes]") {
