@@ -172,10 +172,11 @@ def ours(plugin: str | None) -> Iterator[tuple[Contestant, str, str]]:
         stack.enter_context(process(command, ready=""))
         shared_tensor.Client(daemon, wait_for_server=30).ping()
         command = [sys.executable, "-m", "shared_tensor.server", f"{pathlib.Path(__file__).stem}:provider"]
-        command += ["--port", "0", "--ready-file", ready]
-        stack.enter_context(process(command, ready="functions at"))
-        provider = pathlib.Path(ready).read_text()
-        yield Contestant(sys.executable, "ours", f"{daemon} {provider}"), daemon, provider
+        command += ["--port", "0", "--ready-file"]
+        stack.enter_context(process([*command, ready], ready="functions at"))
+        stack.enter_context(process([*command, f"{ready}.passing", "--processes", "1"], ready="functions at"))
+        provider, passing = (pathlib.Path(path).read_text() for path in (ready, f"{ready}.passing"))
+        yield Contestant(sys.executable, "ours", f"{daemon} {provider} {passing}"), daemon, provider
 
 
 def interpreters(kept_in: pathlib.Path, folder: str) -> dict[str, str]:
@@ -276,6 +277,7 @@ class Run:
         if self._options.plugin:
             rows[cpp] = lambda: mine.ask("cpp_add")
         rows[python] = lambda: mine.ask("add")
+        rows["Python client, Python function in a worker process"] = lambda: mine.ask("worker_add")
         rows |= {name: lambda caller=caller: caller.ask("add") for name, caller in theirs.items()}
         figures = by_turns(rows, ROUNDS)
         show("a small call", figures)
@@ -306,6 +308,7 @@ class Run:
             rows = {**cpp_rows, python: lambda operation=operation: mine.ask(operation)}
             if operation == "held":
                 rows["shared_tensor, without a framework"] = lambda: mine.ask("held_plain")
+                rows["shared_tensor, from a worker process"] = lambda: mine.ask("worker_held")
             rows |= {name: lambda c=c, operation=operation: c.ask(operation) for name, c in theirs.items()}
             figures = by_turns(rows, 7)
             show(f"a tensor of 64 MiB {title}, and its first element", figures)

@@ -55,16 +55,18 @@ def ready(address: object = "") -> None:
 
 
 def ours(address: str) -> Operations:
-    """address: the url of the daemon, and that of the provider."""
+    """address: the urls of the daemon, of the provider, and of the provider with a worker process."""
     import shared_tensor
 
-    daemon, provider = (shared_tensor.Client(url, framework="numpy", timeout=120) for url in address.split())
+    daemon, provider, passing = (shared_tensor.Client(url, framework="numpy", timeout=120) for url in address.split())
     plain = provider.options(framework="none")
     names = shared_tensor.NamedTensors(daemon)
     return {
         "ping": lambda: daemon.call("server.ping"),
         "cpp_add": lambda: daemon.call("add", 1, 2),
         "add": lambda: provider.call("add", 1, 2),
+        "worker_add": lambda: passing.call("add", 1, 2),
+        "worker_held": lambda: passing.call("held_tensor")[0],
         "held_plain": lambda: plain.call("held_tensor"),
         "held": lambda: provider.call("held_tensor")[0],
         "fresh": lambda: provider.call("fresh_tensor")[0],
