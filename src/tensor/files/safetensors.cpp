@@ -205,7 +205,8 @@ SafetensorsPlan plan_safetensors(const Manifest& manifest, const Metadata& metad
         begin += one->second.bytes;
     }
     json.push_back('}');
-    json.resize((json.size() + 7) / 8 * 8, ' ');
+    // The first tensor is aligned in a reader's memory: JAX copies others, and results of torch may differ by a bit.
+    json.resize((8 + json.size() + kMemberAlignment - 1) / kMemberAlignment * kMemberAlignment - 8, ' ');
     if (json.size() > kMaxSafetensorsHeader)
         throw SafetensorsError("so many tensors would make a header of more than 64 MiB");
     for (std::uint64_t size = json.size(), i = 0; i < 8; ++i)

@@ -31,7 +31,7 @@ std::string npy(const std::vector<float>& values, std::size_t columns) {
 }
 
 std::string safetensors(std::string json, const std::string& data) {
-    json.resize((json.size() + 7) / 8 * 8, ' ');
+    json.resize((8 + json.size() + 63) / 64 * 64 - 8, ' ');
     std::string file(8, '\0');
     const std::uint64_t size = json.size();
     std::memcpy(file.data(), &size, 8);
