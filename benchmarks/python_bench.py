@@ -5,9 +5,9 @@
         [--plugin libexample_plugin.so] [--cpp-caller build/release/benchmarks/shared_tensor_cpp_caller]
 
 The peers (python_bench_peers.py) have environments of their own, beside the dependencies (`--environments`). They are
-installed once, and take 1 GB beside that of the tests with torch. Peers that do not run are named with the reason. The
-rows of a group are measured by turns, so that what else the machine does hits all of them alike: compare rows of one
-run. The rows of the C++ client need the plugin (a function `add`) and the program.
+installed once, and take 1 GB in addition to the environment of the tests with torch. For each peer that cannot run, the
+reason is printed. The rows of a group are measured by turns, so that what else the machine does hits all of them alike:
+compare rows of one run. The rows of the C++ client need the plugin (a function `add`) and the program.
 """
 
 from __future__ import annotations
@@ -322,7 +322,8 @@ Times = list[tuple[float, float]]  # of each version: to publish it, and to atta
 
 def weights(options: argparse.Namespace, pythons: dict[str, str]) -> None:
     """One contestant after the other, because the memory does not hold all of them; two rounds. The first version lies
-    in memory that the server has not used before; from the third on it can use that of older versions again."""
+    in memory that the server has not used before; from the third
+    version on it can reuse the memory of older versions."""
     row = "shared_tensor"
     rounds: dict[str, list[Times]] = {title: [] for title in [row, *(NAMES[name] for name in pythons)]}
     for _ in range(2):

@@ -328,6 +328,8 @@ class SharedTensorProvider:
                 url = self.start(port, host, drain_time=drain_time, **options)
             except InterruptedError:  # before the worker processes were ready
                 return True
+            finally:
+                self._told_to_end = None
             if ready_file:
                 _write_whole(ready_file, url)
             print(f"shared_tensor: {len(self._registered_functions)} functions at {url}", flush=True)

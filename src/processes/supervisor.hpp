@@ -118,7 +118,7 @@ private:
     const ProcessMark process_;
     const ProcessOptions options_;
     std::string folder_;                    ///< of the sockets
-    std::vector<std::string> environment_;  ///< of start(): other threads may change that of the process later
+    std::vector<std::string> environment_;  ///< read in start(): other threads may change it later
     UniqueFd wake_;                         ///< an eventfd: stop() was called
     Guarded<State> state_;
     std::chrono::milliseconds time_to_end_{0};

@@ -17,12 +17,16 @@ from shared_tensor import Client
 from shared_tensor.errors import WorkerDied
 
 
+def started(folder: pathlib.Path) -> Process:
+    """A program that calls provider.serve(processes=2)."""
+    ready = folder / "url"
+    command = [sys.executable, str(HERE / "processes_app.py"), "2", str(ready)]
+    return Process(command, lambda: ready.read_text() if ready.exists() else "")
+
+
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    """A program that calls provider.serve(processes=2)."""
-    ready = tmp_path_factory.mktemp("processes") / "url"
-    command = [sys.executable, str(HERE / "processes_app.py"), "2", str(ready)]
-    process = Process(command, lambda: ready.read_text() if ready.exists() else "")
+    process = started(tmp_path_factory.mktemp("processes"))
     yield process
     assert process.stop() == 0
 
@@ -100,9 +104,7 @@ def test_an_object_stays_in_its_process_and_is_lost_with_it(calls: Client) -> No
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_the_processes_end_with_the_server(tmp_path: pathlib.Path, end: signal.Signals) -> None:
-    ready = tmp_path / "url"
-    command = [sys.executable, str(HERE / "processes_app.py"), "2", str(ready)]
-    process = Process(command, lambda: ready.read_text() if ready.exists() else "")
+    process = started(tmp_path)
     with Client(process.url) as client:
         pids = {client.call("pid") for _ in range(8)}
     process.process.send_signal(end)
@@ -187,3 +189,19 @@ def test_a_program_that_only_imports_the_provider_may_serve_it(tmp_path: pathlib
         env={**os.environ, "PYTHONPATH": str(HERE)},
     )
     assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
+
+
+def test_a_provider_that_was_told_to_end_serves_again(tmp_path: pathlib.Path) -> None:
+    ready = tmp_path / "url"
+    program = (
+        "from processes_app import provider\n"
+        "from shared_tensor import Client\n"
+        f"provider.serve(0, processes=1, ready_file={str(ready)!r})\n"
+        "url = provider.start(0, processes=1)\n"
+        "assert Client(url).call('pid') == provider.processes[0].pid\n"
+        "provider.stop()\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(HERE)})
+    assert eventually(ready.exists)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == 0

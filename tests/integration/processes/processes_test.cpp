@@ -29,6 +29,8 @@ using Catch::Matchers::MessageMatches;
 
 namespace {
 
+constexpr const char* kOnlyStarted = "a role of a second process: the tests of this file start it";
+
 struct Tally {
     std::atomic<int> sum{0};
 };
@@ -144,9 +146,16 @@ struct Served {
 
 }  // namespace
 
-TEST_CASE("role: worker", "[.role]") { serve_as_worker(functions()); }
-TEST_CASE("role: worker that cannot start", "[.role]") { std::_Exit(3); }
+TEST_CASE("role: worker", "[.role]") {
+    if (!is_worker_process()) SKIP(kOnlyStarted);
+    serve_as_worker(functions());
+}
+TEST_CASE("role: worker that cannot start", "[.role]") {
+    if (!is_worker_process()) SKIP(kOnlyStarted);
+    std::_Exit(3);
+}
 TEST_CASE("role: worker that starts once", "[.role]") {
+    if (!is_worker_process()) SKIP(kOnlyStarted);
     const char* mark = std::getenv("TEST_STARTED_ONCE");
     if (::access(mark, F_OK) == 0) std::_Exit(4);
     { std::ofstream made(mark); }
