@@ -24,14 +24,16 @@ struct FunctionOptions {
     std::chrono::milliseconds timeout{0};  ///< deadline of a plain call; 0: the server's deadline
     bool cached = false;
     std::chrono::milliseconds cache_ttl{0};
-    std::size_t cache_bytes = 0;  ///< limit of this function's cached results
-    bool idempotent = false;      ///< shown to callers by rpc.discover
-    bool borrows = false;         ///< device memory of local callers is not copied before the call
-    bool stateful = false;        ///< never cached; calls of one session run one after another
-    std::string_view version;     ///< part of the cache key
-    bool no_grad = false;         ///< runs without autograd
-    std::string_view device;      ///< tensor arguments are moved to it before the call; empty: not moved
-    std::string_view dtype;       ///< floating-point tensor arguments are converted to it; empty: not converted
+    std::size_t cache_bytes = 0;              ///< limit of this function's cached results
+    bool idempotent = false;                  ///< shown to callers by rpc.discover
+    bool borrows = false;                     ///< device memory of local callers is not copied before the call
+    bool stateful = false;                    ///< never cached; calls of one session run one after another
+    std::string_view version;                 ///< part of the cache key
+    bool no_grad = false;                     ///< runs without autograd
+    std::size_t batch_rows = 0;               ///< rows that joined calls have at most; 0: calls are not joined
+    std::chrono::microseconds batch_wait{0};  ///< how long a call waits for others to join
+    std::string_view device;                  ///< tensor arguments are moved to it before the call; empty: not moved
+    std::string_view dtype;  ///< floating-point tensor arguments are converted to it; empty: not converted
 };
 
 namespace option {
@@ -98,6 +100,23 @@ constexpr auto idempotent() {
 /// them after the call. Its caller must not write to them until the call is answered.
 constexpr auto borrows() {
     return option::Option{[](FunctionOptions& options) { options.borrows = true; }};
+}
+
+/// Joins calls that wait at the same time, and runs them as one. Their tensor arguments are joined along dimension 0,
+/// to at most `rows` rows, and each caller gets its own rows of the result. A call waits at most `wait` for others, on
+/// a worker; with 0, only calls that wait for a worker already are joined.
+///
+/// All tensor arguments of a call must have the same number of rows. Calls are joined if they come from the same
+/// principal, their tensors differ in the number of rows only, lie in host memory, and all other arguments are equal.
+/// The result must be a tensor with as many rows, a list with one element for each row, or a struct, tuple, list or map
+/// of such tensors. If the joined run fails, each of its calls runs again alone, so running the function twice must do
+/// no harm. Throws std::invalid_argument where the function is registered if it streams, is stateful or inline, or if
+/// `wait` is longer than 10 s.
+constexpr auto batched(std::size_t rows, std::chrono::microseconds wait = std::chrono::microseconds{0}) {
+    return option::Option{[rows, wait](FunctionOptions& options) {
+        options.batch_rows = rows;
+        options.batch_wait = wait;
+    }};
 }
 
 /// Runs the function without autograd, as under at::NoGradGuard.

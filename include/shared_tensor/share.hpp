@@ -123,6 +123,7 @@ shared_tensor_plugin_v1() noexcept {
                                        [](auto make) {                                                          \
                                            using ::shared_tensor::arg;                                          \
                                            using ::shared_tensor::as_dtype;                                     \
+                                           using ::shared_tensor::batched;                                      \
                                            using ::shared_tensor::borrows;                                      \
                                            using ::shared_tensor::cached;                                       \
                                            using ::shared_tensor::concurrency;                                  \

@@ -258,7 +258,7 @@ template <class T>
 requires std::same_as<T, TensorRef> || AdaptedTensor<T>
 struct Codec<T> {
     static T read(const ValueReader& reader) {
-        reader.require(Kind::tensor, "tensor");
+        if (reader.kind() != Kind::array) reader.require(Kind::tensor, "tensor");
         if constexpr (requires(const TensorRef& ref) { TensorAdapter<T>::placed(ref, Placement()); }) {
             return TensorAdapter<T>::placed(reader.tensor(), reader.source().placement());
         } else {

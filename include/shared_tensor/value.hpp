@@ -73,7 +73,9 @@ public:
     virtual Node element(Node node, std::size_t index) const = 0;
     virtual Node member(Node node, std::string_view key) const = 0;  ///< nullptr if there is no such member
     virtual void each_member(Node node, const std::function<void(std::string_view, Node)>& visit) const = 0;
-    /// For Kind::tensor. Throws InvalidValue if its bytes are not available. The result is valid as long as the source.
+    /// For Kind::tensor, and for an argument of Kind::array: nested arrays of numbers are a tensor, of dtype bool,
+    /// int64 or float32. Throws InvalidValue if the bytes of the tensor are not available, or if the arrays are none.
+    /// The result is valid as long as the source.
     virtual const TensorRef& tensor(Node node) const = 0;
     /// As tensor(), for code that does not support devices: copies an argument from a GPU to host memory, unless the
     /// function asks for a GPU.

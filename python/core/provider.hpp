@@ -4,7 +4,7 @@
 
 namespace shared_tensor::python {
 
-/// Adds Server, Context and the ends of streams to the module. shared_tensor.provider makes the functions.
+/// Adds Server, its options and Context to the module.
 void define_provider(nanobind::module_& module);
 
 }  // namespace shared_tensor::python

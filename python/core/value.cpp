@@ -201,6 +201,12 @@ void write_value(ValueWriter writer, nb::handle value) {
     write_value(writer, convert_module().attr(keep_objects ? "plain_or_kept" : "plain")(value));
 }
 
+nb::object read_tensor(const ValueReader& reader) {
+    nb::object tensor = nb::cast(Tensor{reader.plain_tensor()});
+    const nb::handle convert = convert_tensors;
+    return convert.is_valid() && !convert.is_none() ? convert(tensor) : tensor;
+}
+
 nb::object read_value(const ValueReader& reader) {
     switch (reader.kind()) {
         case Kind::null: return nb::none();
@@ -225,11 +231,7 @@ nb::object read_value(const ValueReader& reader) {
             });
             return dict;
         }
-        case Kind::tensor: {
-            nb::object tensor = nb::cast(Tensor{reader.plain_tensor()});
-            const nb::handle convert = convert_tensors;
-            return convert.is_valid() && !convert.is_none() ? convert(tensor) : tensor;
-        }
+        case Kind::tensor: return read_tensor(reader);
         case Kind::handle: return object_of(reader.handle());
         case Kind::unknown: break;
     }

@@ -66,6 +66,8 @@ private:
 /// std::invalid_argument for a value that cannot cross.
 void write_value(ValueWriter writer, nb::handle value);
 nb::object read_value(const ValueReader& reader);
+/// Reads a tensor, or nested arrays that are one.
+nb::object read_tensor(const ValueReader& reader);
 
 /// The arguments of a call: by position or by name.
 class PyArguments final : public CallArguments {

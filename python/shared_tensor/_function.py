@@ -36,6 +36,7 @@ class Parameter:
     schema: dict[str, Any]
     default: Any
     type: _types.Type
+    takes_tensor: bool = False  # nested lists are a tensor
 
 
 class Items:
@@ -111,6 +112,7 @@ class Definition:
         concurrency: int = 0,
         task: bool = False,
         timeout: float | None = None,
+        batched: int | tuple[int, float] | None = None,
         idempotent: bool = False,
         version: str = "",
         framework: Any = None,
@@ -124,6 +126,11 @@ class Definition:
         self.idempotent = idempotent
         self.task = task
         self.timeout_ms = 0 if timeout is None else int(timeout * 1000)
+        rows, wait = batched if isinstance(batched, tuple) else (batched or 0, 0.0)
+        if batched is not None and (rows < 1 or wait < 0):
+            raise ValueError(f"{self.name}: batched=(rows, seconds) has at least one row and no negative time: {batched}")
+        self.batch_rows = rows
+        self.batch_wait_us = int(wait * 1_000_000)
         self.cache_ms = int((3600.0 if cached is True else float(cached)) * 1000)
 
         self._signature = inspect.signature(function)
@@ -149,6 +156,11 @@ class Definition:
         else:
             self._result = _types.of(result)
             self.result_schema = self._result.schema
+        if self.cache_ms > 0 and self.result_schema.get("required") == ["$object"]:
+            raise ValueError(
+                f"{self.name}: its result stays in the server, so it cannot be cached: write share(singleton=True) to "
+                "make it once"
+            )
         if any(name in ("items",) for name in self._signature.parameters) and self.streams_out:
             raise ValueError(f"{self.name}: the stream of a generator is named 'items': name the parameter otherwise")
         frameworks = {_types.framework_of(hint) for hint in hints.values()} - {None}
@@ -176,7 +188,8 @@ class Definition:
         schema = kind.schema
         if not required and not _can_be_json(default):
             schema, default = {**schema, "x-default": repr(default)}, None
-        self.parameters.append(Parameter(parameter.name, required, "value", schema, default, kind))
+        takes_tensor = _types.takes_tensor(hint)
+        self.parameters.append(Parameter(parameter.name, required, "value", schema, default, kind, takes_tensor))
 
     def __repr__(self) -> str:
         return f"<{self.name}{self._signature} at {self.where}>"

@@ -219,6 +219,16 @@ def framework_of(hint: Any) -> str | None:
     return None
 
 
+def takes_tensor(hint: Any) -> bool:
+    """Whether a value of this type is a tensor, or None."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return takes_tensor(arguments[0])
+    if origin in (typing.Union, types.UnionType):
+        return all(takes_tensor(one) for one in arguments if one is not type(None))
+    return framework_of(hint) is not None
+
+
 def _tensor(framework: str) -> Type:
     convert = _convert.converter(framework)
 

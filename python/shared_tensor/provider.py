@@ -132,6 +132,7 @@ class SharedTensorProvider:
         concurrency: int = 0,
         task: bool = False,
         timeout: float | None = None,
+        batched: int | tuple[int, float] | None = None,
         idempotent: bool = False,
         version: str = "",
         framework: Any = None,
@@ -143,8 +144,11 @@ class SharedTensorProvider:
 
         name: on the wire; default: the function's. cached: equal calls get the same result for an hour, or for this
         number of seconds. concurrency: how many calls may run at once; 0: as many as there are workers. task: only as a
-        task (submit), for work of minutes. timeout: deadline in seconds of a call without its own. idempotent: running
-        it twice does no harm; callers are told. version: part of the cache key. framework: of the tensors in arguments
+        task (submit), for work of minutes. timeout: deadline in seconds of a call without its own. batched: calls that
+        wait at the same time run as one: their tensor arguments are joined along dimension 0, to at most this number of
+        rows, and each caller gets its own rows of the result. (rows, seconds): a call also waits so long for others. All
+        other arguments must be equal, else the calls run apart; a joined run that fails runs again call by call.
+        idempotent: running it twice does no harm; callers are told. version: part of the cache key. framework: of the tensors in arguments
         whose type hint names none: "torch", "numpy", "jax" or "none". singleton: the function runs once for each set of
         arguments, and the result is kept: all callers use the same model. singleton_key_formatter: says which calls get
         the same result: "{size}" makes one result for each value of the argument `size`.
@@ -163,6 +167,7 @@ class SharedTensorProvider:
                 concurrency=concurrency,
                 task=task,
                 timeout=timeout,
+                batched=batched,
                 idempotent=idempotent,
                 version=version,
                 framework=framework,

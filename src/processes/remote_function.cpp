@@ -12,11 +12,11 @@
 
 #include "base/concurrency/background.hpp"
 #include "base/concurrency/clock.hpp"
-#include "processes/any_value.hpp"
 #include "processes/failure.hpp"
 #include "processes/stream_pumps.hpp"
 #include "protocol/codec/value.hpp"
 #include "protocol/json_rpc/json_text.hpp"
+#include "tensor/any_value.hpp"
 
 namespace shared_tensor::processes {
 
@@ -239,11 +239,13 @@ FunctionOptions in_front(FunctionOptions options) {
     return options;
 }
 
-/// The options in a worker process: the server in front has the queue, the deadlines and the cache.
+/// The options in a worker process: the server in front has the queue, the deadlines and the cache,
+/// and joins calls.
 FunctionOptions in_worker(FunctionOptions options) {
     options.cached = false;
     options.concurrency = 0;
     options.timeout = milliseconds(0);
+    options.batch_rows = 0;
     if (options.runs == execution::task) options.runs = execution::worker;
     return options;
 }
@@ -276,7 +278,7 @@ public:
             for (; reading < nodes.size(); ++reading) {
                 const std::string& name = known[reading].name;
                 if (nodes[reading] != nullptr) {
-                    AnyValue value = read_any(ValueReader(source, nodes[reading]), access_[reading]);
+                    AnyValue value = tensor::read_any(ValueReader(source, nodes[reading]), access_[reading]);
                     to_handles(value, wanted);
                     arguments.emplace_back(name, std::move(value));
                 } else if (known[reading].required) {

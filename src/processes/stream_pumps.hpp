@@ -9,9 +9,11 @@
 #include <shared_tensor/function.hpp>
 
 #include "base/concurrency/guarded.hpp"
-#include "processes/any_value.hpp"
+#include "tensor/any_value.hpp"
 
 namespace shared_tensor::processes {
+
+using tensor::AnyValue;
 
 /// Threads that pass items from a caller to a worker process. A thread ends soon after its call is over, when the
 /// caller's stream is closed, so the call does not wait for it.

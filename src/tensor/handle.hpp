@@ -12,6 +12,12 @@ inline constexpr std::uint64_t kMaxKeyBytes = std::uint64_t{1} << 20;
 /// Throws InvalidValue for an undefined tensor.
 codec::TensorPointer make_handle(const TensorRef& tensor);
 
+/// Collects tensors in a Value, which are described later, for each reader.
+class WrappingPort final : public codec::TensorPort {
+public:
+    codec::TensorPointer wrap(const TensorRef& tensor) override { return make_handle(tensor); }
+};
+
 /// Returns a handle of the same tensor for a result that is kept after its answer. Readers never get memory of it that
 /// they could write to.
 codec::TensorPointer make_kept_handle(const codec::TensorPointer& handle);

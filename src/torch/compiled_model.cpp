@@ -144,6 +144,8 @@ public:
         options_.concurrency = 1;
         options_.no_grad = true;
         options_.device = device_;
+        options_.batch_rows = load.batch_rows;
+        options_.batch_wait = load.batch_wait;
         for (const std::string& name : package_->names)
             parameters_.push_back({name, true});
     }

@@ -158,6 +158,8 @@ ScriptFunction::ScriptFunction(const std::string& model, torch::jit::Function& m
     options_.device = instances_->options().device;
     options_.dtype = instances_->options().dtype;
     options_.no_grad = !instances_->options().grad;
+    options_.batch_rows = instances_->options().batch_rows;
+    options_.batch_wait = instances_->options().batch_wait;
     const auto& arguments = method.getSchema().arguments();
     for (std::size_t i = kSelf; i < arguments.size(); ++i) {
         parameters_.push_back({arguments[i].name(), !arguments[i].default_value() && !is_optional(arguments[i])});

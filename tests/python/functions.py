@@ -48,6 +48,14 @@ def add(a: float, b: float = 1.0) -> float:
     return a + b
 
 
+@provider.share(batched=(4, 10.0))
+def joined(x: numpy.ndarray, offset: float = 0.0) -> dict[str, Any]:
+    """x + offset, and for each row how many rows the run had."""
+    if (x < 0).any():
+        raise ValueError("below zero")
+    return {"sums": x + offset, "rows": [len(x)] * len(x)}
+
+
 @provider.share()
 def area(box: Box, mode: Mode = Mode.FAST) -> dict[str, Any]:
     assert isinstance(box, Box) and isinstance(mode, Mode)

@@ -26,6 +26,7 @@ CHECKED = [
     "python",
     "tests/python",
     "examples",
+    "benchmarks/batching_bench.py",
     "benchmarks/python_bench.py",
     "benchmarks/python_bench_peers.py",
     "scripts/python_reference",

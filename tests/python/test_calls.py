@@ -263,6 +263,19 @@ def test_options_make_another_client_and_leave_the_first(client: shared_tensor.C
     assert copy.copy(receipts).add(2) == 3
 
 
+def test_a_result_that_stays_in_the_server_cannot_be_cached() -> None:
+    class Model:
+        pass
+
+    def load() -> Model:
+        return Model()
+
+    load.__annotations__["return"] = Model
+    provider = shared_tensor.SharedTensorProvider(execution_mode="server")
+    with pytest.raises(ValueError, match=r"load: its result stays in the server.*singleton=True"):
+        provider.share(cached=True)(load)
+
+
 def test_a_cached_function_runs_once_for_equal_arguments(client: shared_tensor.Client) -> None:
     first = client.counted("a")
     assert client.counted("a") == first

@@ -103,11 +103,24 @@ void JsonSource::each_member(Node node, const std::function<void(std::string_vie
         visit(key, &value);
 }
 
+/// Imports nested arrays of numbers.
+TensorPointer JsonSource::import_lists(const Json& lists) const {
+    const bool is_argument = placement_.has_value();
+    if (!is_argument) throw InvalidValue({}, "tensor", described(lists));
+    constexpr std::string_view kMember = "data";
+    try {
+        return port_->import(Json{{kMember, lists}});
+    } catch (InvalidValue& error) {
+        const std::string inside = error.path.substr(error.path.starts_with(kMember) ? kMember.size() : 0);
+        throw InvalidValue(inside, error.expected, error.got);
+    }
+}
+
 const TensorRef& JsonSource::tensor(Node node) const {
     const Json& json = at(node);
     TensorPointer handle = imported(node);
     if (handle == nullptr) {
-        handle = port_->import(*json.begin());
+        handle = json.is_array() ? import_lists(json) : port_->import(*json.begin());
         tensors_.emplace(&json, handle);
     }
     return handle->tensor();

@@ -61,6 +61,7 @@ private:
     template <class Resolve>
     auto resolved(Resolve resolve) const;
     const Json& follow(Node node, const Json& name) const;
+    TensorPointer import_lists(const Json& lists) const;
 
     TensorPort* port_;
     References* references_;

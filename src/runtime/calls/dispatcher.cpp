@@ -1,6 +1,9 @@
 #include "runtime/calls/dispatcher.hpp"
 
 #include <algorithm>
+#include <stop_token>
+
+#include "runtime/batches/batch_run.hpp"
 
 namespace shared_tensor::runtime {
 
@@ -63,9 +66,11 @@ void Dispatcher::count_as_live(const std::shared_ptr<Execution>& execution) {
 std::vector<Dispatcher::FunctionStats> Dispatcher::function_stats() const {
     std::vector<FunctionStats> all;
     for (const auto& function : functions_.all()) {
-        const Latencies compute = function->run_time->latencies();
+        const RunTime& runs = *function->run_time;
+        const Latencies compute = runs.latencies();
         if (compute.count > 0)
-            all.push_back({std::string(function->shared->name()), compute, function->run_time->failures()});
+            all.push_back({std::string(function->shared->name()), compute, runs.failures(), runs.batches(),
+                           runs.batched_calls()});
     }
     return all;
 }
@@ -172,11 +177,12 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared&
     return waiter;
 }
 
-std::optional<Error> Dispatcher::enqueue(const std::shared_ptr<Execution>& execution, const Prepared& prepared,
+std::optional<Error> Dispatcher::enqueue(const std::shared_ptr<Execution>& execution, Prepared& prepared,
                                          const CallOwner& owner, bool as_task) {
     const FunctionOptions& options = prepared.function->shared->options();
     tasks::Groups groups = groups_of(prepared, owner.session);
-    if (options.runs == execution::inline_ && groups.empty() && !as_task) {
+    if ((prepared.runs_here || options.runs == execution::inline_) && groups.empty() && !as_task) {
+        const std::stop_callback cancels(prepared.runs_here.value_or(std::stop_token()), [&] { execution->cancel(); });
         execution->run();
         return std::nullopt;
     }
@@ -184,18 +190,52 @@ std::optional<Error> Dispatcher::enqueue(const std::shared_ptr<Execution>& execu
     const auto job = std::make_shared<tasks::Job>();
     job->is_task = as_task;
     job->groups = std::move(groups);
+    if (prepared.batch) return enqueue_batched(execution, prepared, job);
     job->run = [execution] { execution->run(); };
-    execution->on_cancelled([this, weak = std::weak_ptr(job)] {
-        const auto pending = weak.lock();
-        if (pending && !pool_.withdraw(pending)) pool_.abandon(pending);
-    });
+    execution->on_cancelled([this, weak = std::weak_ptr(job)] { withdraw(weak); });
     count_as_live(execution);
+    return submit(job);
+}
+
+std::optional<Error> Dispatcher::submit(const std::shared_ptr<tasks::Job>& job) {
     switch (pool_.submit(job)) {
         case tasks::WorkerPool::Submitted::accepted: return std::nullopt;
-        case tasks::WorkerPool::Submitted::full: return queue_full(as_task);
+        case tasks::WorkerPool::Submitted::full: return queue_full(job->is_task);
         case tasks::WorkerPool::Submitted::stopping: break;
     }
     return json_rpc::shutting_down();
+}
+
+/// Takes a job whose run is not wanted out of the queue, or notes that nobody waits for it.
+void Dispatcher::withdraw(const std::weak_ptr<tasks::Job>& job) {
+    const auto pending = job.lock();
+    if (pending && !pool_.withdraw(pending)) pool_.abandon(pending);
+}
+
+/// Each call has a job of its own, so that it has its place in the queue. The worker that gets the first job takes the
+/// other calls with it.
+std::optional<Error> Dispatcher::enqueue_batched(const std::shared_ptr<Execution>& execution, Prepared& prepared,
+                                                 std::shared_ptr<tasks::Job> job) {
+    const FunctionTable::EntryPointer function = prepared.function;
+    const auto waiting = std::make_shared<WaitingCall>(WaitingCall{execution, std::move(*prepared.batch), job});
+    job->run = [this, function, waiting] { run_batched(*function, *waiting); };
+    execution->on_cancelled([this, function, weak = std::weak_ptr(waiting)] {
+        const auto gone = weak.lock();
+        if (gone && function->batches->remove(*gone)) withdraw(gone->job);
+    });
+    count_as_live(execution);
+    if (function->batches->add(waiting)) return std::nullopt;
+    auto error = submit(job);
+    const bool is_taken = error && !function->batches->remove(*waiting);  // another worker took it before
+    return is_taken ? std::nullopt : error;
+}
+
+void Dispatcher::run_batched(const FunctionTable::Entry& function, const WaitingCall& first) {
+    std::vector<WaitingCallPointer> calls = function.batches->take(first);
+    for (std::size_t i = 1; i < calls.size(); ++i) {
+        if (const auto job = calls[i]->job.lock()) pool_.withdraw(job);
+    }
+    run_batch(function, std::move(calls), options_.memory, [this, job = first.job.lock()] { pool_.abandon(job); });
 }
 
 void Dispatcher::keep_result(Execution& execution, const Prepared& prepared) {

@@ -15,6 +15,7 @@
 
 #include "protocol/codec/json_source.hpp"
 #include "protocol/codec/value.hpp"
+#include "runtime/batches/batch_queue.hpp"
 #include "runtime/calls/execution.hpp"
 #include "runtime/calls/kept_results.hpp"
 #include "runtime/functions/function_table.hpp"
@@ -40,6 +41,9 @@ struct CallSpec {
     std::shared_ptr<codec::LentForCall> lent{};        ///< for a call whose streams lend more; null: made if needed
     bool is_notification = false;                      ///< answered before it has run
     FunctionTable::EntryPointer function{};            ///< the function of `method`; null: it is looked up
+    /// Set: the call runs on this thread, as if it was marked inline_, unless it has to wait for others. The token
+    /// cancels it.
+    std::optional<std::stop_token> runs_here{};
 };
 
 struct StartedCall {
@@ -112,6 +116,7 @@ public:
         std::string name;
         Latencies compute;
         std::uint64_t failures;
+        std::uint64_t batches, batched_calls;  ///< runs that were joined, and the calls of all of them
     };
     std::vector<FunctionStats> function_stats() const;
 
@@ -139,6 +144,8 @@ private:
         std::vector<codec::JsonSource::Use> objects{};
         std::string arguments{};  ///< the text of arguments_key(), if a policy needs it
         std::string cache_key{};  ///< empty: not cached
+        std::optional<std::stop_token> runs_here{};
+        std::optional<BatchArguments> batch{};  ///< if the call can be joined with others
     };
 
     /// Ends a call at its deadline, unless `kept` no longer exists then.
@@ -166,8 +173,13 @@ private:
                                                              SteadyTime deadline);
     void count_as_live(const std::shared_ptr<Execution>& execution);
     std::shared_ptr<void> count_stream();
-    std::optional<json_rpc::Error> enqueue(const std::shared_ptr<Execution>& execution, const Prepared& prepared,
+    std::optional<json_rpc::Error> enqueue(const std::shared_ptr<Execution>& execution, Prepared& prepared,
                                            const CallOwner& owner, bool as_task);
+    std::optional<json_rpc::Error> enqueue_batched(const std::shared_ptr<Execution>& execution, Prepared& prepared,
+                                                   std::shared_ptr<tasks::Job> job);
+    std::optional<json_rpc::Error> submit(const std::shared_ptr<tasks::Job>& job);
+    void run_batched(const FunctionTable::Entry& function, const WaitingCall& first);
+    void withdraw(const std::weak_ptr<tasks::Job>& job);
     static json_rpc::Error key_reused();
     json_rpc::Error busy() const;
     json_rpc::Error queue_full(bool for_task) const;

@@ -14,18 +14,13 @@
 #include "base/log/log.hpp"
 #include "base/log/standard_error.hpp"
 #include "protocol/codec/value.hpp"
+#include "runtime/batches/result_rows.hpp"
 #include "runtime/functions/function_table.hpp"
 #include "tensor/handle.hpp"
 
 namespace shared_tensor::runtime {
 
 namespace {
-
-/// A running function can only return tensors. They are described later, for each reader.
-class YieldPort final : public codec::TensorPort {
-public:
-    codec::TensorPointer wrap(const TensorRef& tensor) override { return tensor::make_handle(tensor); }
-};
 
 /// Made in advance, because it is used when there is no memory.
 const OutcomePointer kNotKept = make_outcome(json_rpc::out_of_memory("the result could not be kept"));
@@ -67,8 +62,8 @@ Execution::Execution(Setup setup)
 
 Execution::~Execution() = default;
 
-void Execution::run() noexcept {
-    const SteadyTime begin = real_clock().now();
+bool Execution::begin() noexcept {
+    begun_ = real_clock().now();
     try {
         Observers observers;  // those that come later see for themselves that it runs
         const bool mine = state_.with([&](State& state) {
@@ -77,13 +72,34 @@ void Execution::run() noexcept {
             state.phase = Phase::running;
             return true;
         });
-        if (!mine) return;
-        queue_ns_.store(std::chrono::nanoseconds(begin - made_).count(), std::memory_order_relaxed);
+        if (!mine) return false;
+        queue_ns_.store(std::chrono::nanoseconds(begun_ - made_).count(), std::memory_order_relaxed);
         for (const auto& observer : observers) {
             if (observer->started) observer->started();
         }
-        OutcomePointer outcome = invoke();
-        const auto took = std::chrono::nanoseconds(real_clock().now() - begin);
+        return true;
+    } catch (...) {
+        finish(kNotKept);
+        return false;
+    }
+}
+
+void Execution::go() noexcept {
+    end_with([this] {
+        if (cancelled()) return make_outcome(json_rpc::cancelled("the call was cancelled before its function ran"));
+        return invoke();
+    });
+}
+
+void Execution::end(codec::Value result) noexcept {
+    end_with([&] { return outcome_of(std::move(result), std::nullopt); });
+}
+
+template <class Make>
+void Execution::end_with(Make make) noexcept {
+    try {
+        OutcomePointer outcome = make();
+        const auto took = std::chrono::nanoseconds(real_clock().now() - begun_);
         compute_ns_.store(took.count(), std::memory_order_relaxed);
         if (setup_.run_time != nullptr) setup_.run_time->note(took, outcome->failed());
         finish(std::move(outcome));
@@ -98,19 +114,29 @@ void Execution::run() noexcept {
 
 OutcomePointer Execution::invoke() {
     codec::Value value;
-    YieldPort port;
+    tensor::WrappingPort port;
     codec::JsonSink sink(value, port);
     const CallOwner& owner = setup_.owner;
     const CurrentCall current{setup_.function->name(), owner.principal, owner.request, owner.task};
     have_signal_stack();
     const InCall in_call(current);
     const std::optional<CallFailure> failure = setup_.call->run(*this, ValueWriter(sink, sink.root()));
+    return outcome_of(std::move(value), failure);
+}
+
+/// Call it after the last use of the arguments.
+OutcomePointer Execution::outcome_of(codec::Value value, const std::optional<CallFailure>& failure) {
     own_what_stays(value);
-    // Checked after the last use of the arguments.
     if (setup_.caller_memory.failed()) return make_outcome(memory_failed());
     if (failure) {
         log_details(setup_.function->name(), *failure);
         return make_outcome(to_error(*failure));
+    }
+    if (!setup_.rows) return make_outcome(std::move(value));
+    try {
+        check_rows(value, *setup_.rows);
+    } catch (const InvalidValue& error) {
+        return make_outcome(json_rpc::function_failed("shared_tensor::InvalidValue", error.what(), {}));
     }
     return make_outcome(std::move(value));
 }
@@ -146,14 +172,14 @@ void Execution::cancel(OutcomePointer outcome) {
         if (state.phase == Phase::done) return;  // join() still works, and returns its outcome
         unwanted = state.unwanted = true;
         if (outcome == nullptr && state.phase == Phase::waiting) outcome = never_ran;
-        if (outcome != nullptr) ended = end(state, outcome);
+        if (outcome != nullptr) ended = set_outcome(state, outcome);
     });
     if (unwanted) stop_.request_stop();
     state_.wake_all();  // sleep_until() and waiters of the outcome
     tell(ended, outcome);
 }
 
-Execution::Ended Execution::end(State& state, OutcomePointer outcome) {
+Execution::Ended Execution::set_outcome(State& state, OutcomePointer outcome) {
     Ended ended;
     if (state.phase == Phase::waiting) {
         ended.call = std::move(setup_.call);
@@ -179,7 +205,7 @@ void Execution::tell(const Ended& ended, const OutcomePointer& outcome) {
 void Execution::finish(OutcomePointer outcome) {
     Ended ended;
     state_.with([&](State& state) {
-        if (state.phase != Phase::done) ended = end(state, outcome);
+        if (state.phase != Phase::done) ended = set_outcome(state, outcome);
     });
     state_.notify_all();
     tell(ended, outcome);

@@ -45,13 +45,21 @@ public:
         std::shared_ptr<detail::CallStreams> streams = nullptr;  ///< if the function takes streams
         FaultWatch caller_memory{};                              ///< watches memory that the arguments may lie in
         std::shared_ptr<codec::LentForCall> lent = nullptr;      ///< for its arguments and items; null: nothing
-        bool kept = false;  ///< other callers get the result too, or its caller gets it again
+        bool kept = false;                      ///< other callers get the result too, or its caller gets it again
+        std::optional<std::int64_t> rows = {};  ///< the result must have so many, because the function is batched
     };
     explicit Execution(Setup setup);
     ~Execution() override;
 
     /// Runs the function on this thread, unless the run was cancelled before.
-    void run() noexcept;
+    void run() noexcept {
+        if (begin()) go();
+    }
+    /// The two steps of run(), for a run whose result may come from a joined run: begin() returns false if the run was
+    /// cancelled or has begun. After it, call either go(), which runs the function, or end().
+    bool begin() noexcept;
+    void go() noexcept;
+    void end(codec::Value result) noexcept;
 
     /// Sets the cancellation token. A run that has not begun ends at once, with `outcome` or with -32004. A run that
     /// has begun ends when its function returns; with an `outcome` it ends at once, so that waiters do not wait for a
@@ -66,6 +74,12 @@ public:
     /// Ends the run, also if it never began (rejected by the queue, shutdown, cached result). A run that has an outcome
     /// keeps it.
     void finish(OutcomePointer outcome);
+
+    const Caller& caller() const override { return caller_; }
+    SteadyTime deadline() const override { return setup_.deadline; }
+    bool is_kept() const { return setup_.kept; }
+    void progress(double fraction, std::string_view message) override;
+    std::stop_token stop_token() const override { return stop_.get_token(); }
 
     OutcomePointer outcome() const;  ///< null until the run has ended
     /// How long the function ran; zero until it has ended, and if it never ran.
@@ -139,17 +153,16 @@ private:
         std::unique_ptr<BoundCall> call;                 ///< of a run that never began; destroyed without the lock
         std::shared_ptr<const FunctionRecord> function;  ///< the same
     };
-    Ended end(State& state, OutcomePointer outcome);
+    Ended set_outcome(State& state, OutcomePointer outcome);
     static void tell(const Ended& ended, const OutcomePointer& outcome);
+    template <class Make>
+    void end_with(Make make) noexcept;
     OutcomePointer invoke();
+    OutcomePointer outcome_of(codec::Value value, const std::optional<CallFailure>& failure);
     void own_what_stays(codec::Value& value);
 
-    void progress(double fraction, std::string_view message) override;
     bool cancelled() const override { return stop_.stop_requested(); }
-    std::stop_token stop_token() const override { return stop_.get_token(); }
     bool sleep_until(SteadyTime time) const override;
-    SteadyTime deadline() const override { return setup_.deadline; }
-    const Caller& caller() const override { return caller_; }
     void log(LogLevel level, std::string_view text) const override;
     const detail::CallMemory* memory() const override { return setup_.memory; }
     void add_copied(std::uint64_t bytes) override { copied_.fetch_add(bytes, std::memory_order_relaxed); }
@@ -159,6 +172,7 @@ private:
     Caller caller_;
     std::stop_source stop_;
     const SteadyTime made_ = real_clock().now();
+    SteadyTime begun_{};
     std::atomic<std::int64_t> queue_ns_{0}, compute_ns_{0};
     std::atomic<std::uint64_t> copied_{0};
     std::atomic<bool> ended_{false};  ///< there is an outcome; a waiter checks this before it sleeps

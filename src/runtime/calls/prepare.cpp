@@ -60,6 +60,7 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
 
     Prepared prepared{found, {}, options_.call_timeout, source.uses()};
     Execution::Setup& run = prepared.run;
+    prepared.runs_here = spec.runs_here;
     run.function = function.shared;
     run.call = std::move(binding.call);
     run.run_time = function.run_time;
@@ -79,6 +80,15 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
         return json_rpc::out_of_memory(
             "there is no memory for copies of the arguments, which the call needs because it may outlive this request: "
             "wait until others have ended, or start the server with a higher --max-bytes-in-flight");
+    }
+    if (function.batches != nullptr) {
+        auto batch = batch_arguments(*function.shared, std::get<ArgumentNodes>(nodes), source);
+        if (auto* error = std::get_if<Error>(&batch)) return std::move(*error);
+        if (auto& arguments = std::get<std::optional<BatchArguments>>(batch)) {
+            arguments->key.append(spec.owner.principal);
+            run.rows = arguments->rows;
+            prepared.batch = std::move(arguments);
+        }
     }
     if (options.timeout.count() > 0) prepared.timeout = options.timeout;
     if (spec.timeout) prepared.timeout = *spec.timeout;

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
-namespace shared_tensor::runtime {
+#include "runtime/batches/batch_queue.hpp"
 
-namespace {
+namespace shared_tensor::runtime {
 
 bool takes_streams(const FunctionRecord& function) {
     const auto parameters = function.parameters();
@@ -13,11 +13,15 @@ bool takes_streams(const FunctionRecord& function) {
                        [](const ParameterInfo& parameter) { return parameter.flow != Flow::value; });
 }
 
+namespace {
+
 FunctionTable::EntryPointer make_entry(const FunctionPointer& function) {
-    const std::size_t limit = function->options().concurrency;
-    return std::make_shared<const FunctionTable::Entry>(
-        FunctionTable::Entry{function, limit > 0 ? tasks::make_group(limit) : nullptr, std::make_shared<RunTime>(),
-                             takes_streams(*function)});
+    const FunctionOptions& options = function->options();
+    const std::size_t limit = options.concurrency;
+    FunctionTable::Entry entry{function, limit > 0 ? tasks::make_group(limit) : nullptr, std::make_shared<RunTime>(),
+                               takes_streams(*function)};
+    if (options.batch_rows > 0) entry.batches = std::make_shared<BatchQueue>(options.batch_rows, options.batch_wait);
+    return std::make_shared<const FunctionTable::Entry>(std::move(entry));
 }
 
 }  // namespace
@@ -100,11 +104,26 @@ bool is_name_character(char c) {
            c == '-';
 }
 
+[[noreturn]] void reject(const FunctionRecord& function, const std::string& why) {
+    throw std::invalid_argument("cannot share \"" + std::string(function.name()) + "\" (" + function.where() +
+                                "): " + why);
+}
+
+void check_batching(const FunctionRecord& function) {
+    constexpr std::chrono::seconds kLongestWait{10};
+    const FunctionOptions& options = function.options();
+    if (options.batch_rows == 0) return;
+    if (runtime::takes_streams(function)) reject(function, "a function with streams cannot be batched");
+    if (options.stateful) reject(function, "a stateful function cannot be batched: its calls depend on each other");
+    if (options.runs == execution::inline_)
+        reject(function, "a function that runs inline cannot be batched, because its calls do not wait");
+    if (options.batch_wait.count() < 0 || options.batch_wait > kLongestWait)
+        reject(function, "calls of a batched function wait for others for at most 10 s");
+}
+
 void check_name(const FunctionRecord& function) {
     const std::string_view name = function.name();
-    const auto reject = [&](const std::string& why) {
-        throw std::invalid_argument("cannot share \"" + std::string(name) + "\" (" + function.where() + "): " + why);
-    };
+    const auto reject = [&](const std::string& why) { shared_tensor::reject(function, why); };
     if (name.empty() || name.size() > kMaxNameBytes || !std::all_of(name.begin(), name.end(), is_name_character)) {
         reject("a name has 1 to 200 of the characters a-z A-Z 0-9 _ . -; give one with SHARE_AS");
     }
@@ -131,6 +150,7 @@ void Registry::add(std::shared_ptr<const FunctionRecord> function) { add(Entry{s
 
 void Registry::add(Entry entry) {
     check_name(*entry.function);
+    check_batching(*entry.function);
     const auto [place, added] = functions_.try_emplace(std::string(entry.function->name()), entry);
     if (!added) {
         throw std::invalid_argument("two functions are shared as \"" + place->first +

@@ -23,6 +23,8 @@ namespace shared_tensor::runtime {
 
 using FunctionPointer = std::shared_ptr<const FunctionRecord>;
 
+bool takes_streams(const FunctionRecord& function);
+
 /// How long the runs of a function take, and how many failed. Thread safety: all methods from any thread.
 class RunTime {
 public:
@@ -40,14 +42,24 @@ public:
     /// run.
     bool brief() const { return mean_ns_.load(std::memory_order_relaxed) < kSpinUs * std::int64_t{1000}; }
 
+    /// Counts a run that was joined of so many calls.
+    void note_batch(std::size_t calls) {
+        batches_.fetch_add(1, std::memory_order_relaxed);
+        batched_calls_.fetch_add(calls, std::memory_order_relaxed);
+    }
+    std::uint64_t batches() const { return batches_.load(std::memory_order_relaxed); }
+    std::uint64_t batched_calls() const { return batched_calls_.load(std::memory_order_relaxed); }
+
     Latencies latencies() const { return runs_.summary(); }
     std::uint64_t failures() const { return failures_.load(std::memory_order_relaxed); }
 
 private:
     std::atomic<std::int64_t> mean_ns_{0};  ///< weighted: recent runs count more
-    std::atomic<std::uint64_t> failures_{0};
+    std::atomic<std::uint64_t> failures_{0}, batches_{0}, batched_calls_{0};
     LatencyHistogram runs_;
 };
+
+class BatchQueue;
 
 /// A function cannot be shared, because another function has its name.
 class NameTaken : public std::invalid_argument {
@@ -69,6 +81,7 @@ public:
         std::shared_ptr<tasks::Group> group;  ///< for concurrency(n); null: no limit
         std::shared_ptr<RunTime> run_time;
         bool streams = false;
+        std::shared_ptr<BatchQueue> batches{};  ///< null: its calls are not joined
     };
     using EntryPointer = std::shared_ptr<const Entry>;
 

@@ -93,6 +93,8 @@ Json method_of(const FunctionRecord& function) {
     if (!options.doc.empty()) method["summary"] = options.doc;
     if (options.concurrency > 0) method["x-concurrency"] = options.concurrency;
     if (options.stateful) method["x-stateful"] = true;
+    if (options.batch_rows > 0)
+        method["x-batched"] = {{"rows", options.batch_rows}, {"wait_us", options.batch_wait.count()}};
     if (options.timeout.count() > 0) method["x-timeout-ms"] = options.timeout.count();
     return method;
 }

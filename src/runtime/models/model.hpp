@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -32,6 +33,8 @@ struct LoadOptions {
     std::string device{};             ///< device of the model and its arguments: "cpu", "cuda:1"; empty: host memory
     std::string dtype{};              ///< type of floating-point parameters and arguments: "float16"; empty: unchanged
     bool grad = false;                ///< calls record for autograd
+    std::size_t batch_rows = 0;       ///< as FunctionOptions::batch_rows; only for a model without state
+    std::chrono::microseconds batch_wait{0};
 };
 
 /// Whether a session with that token is open. No instance is kept for a session that has ended.
@@ -92,7 +95,7 @@ using LoadModel = std::function<std::shared_ptr<Model>(const std::string& name, 
                                                        const LoadOptions& options, const SessionIsOpen& is_open)>;
 
 /// "name=path" or "name=path?stateful=deep&device=cuda:0&dtype=float16&grad=no", as on the command line. stateful is
-/// yes, deep, shared or no.
+/// yes, deep, shared or no. A model without state may have batch=ROWS and batch_wait_ms=MILLISECONDS.
 struct ModelArgument {
     std::string name, path;
     LoadOptions options;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <chrono>
 #include <filesystem>
 #include <stdexcept>
 #include <system_error>
@@ -53,6 +55,14 @@ bool parse_grad(std::string_view word, const std::string& argument) {
     throw std::invalid_argument("model \"" + argument + "\": grad is yes or no");
 }
 
+template <class Number>
+Number parse_number(std::string_view word, const std::string& argument, const char* expected) {
+    Number number{};
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    if (error == std::errc() && end == word.data() + word.size()) return number;
+    throw std::invalid_argument("model \"" + argument + "\": " + expected);
+}
+
 /// Parses the text after the last '?' if all of it are options: a path may contain a '?' too.
 void take_options(ModelArgument& result, const std::string& argument) {
     const std::size_t start = result.path.rfind('?');
@@ -73,6 +83,12 @@ void take_options(ModelArgument& result, const std::string& argument) {
             options.dtype = value;
         } else if (name == "grad") {
             options.grad = parse_grad(value, argument);
+        } else if (name == "batch") {
+            options.batch_rows =
+                parse_number<std::size_t>(value, argument, "batch is a number of rows, as in batch=32");
+        } else if (name == "batch_wait_ms") {
+            options.batch_wait = std::chrono::milliseconds(parse_number<std::int64_t>(
+                value, argument, "batch_wait_ms is a number of milliseconds, as in batch_wait_ms=5"));
         } else {
             return;
         }

@@ -152,6 +152,10 @@ std::variant<ModelTable::Info, Error> ModelTable::load(const Wanted& wanted) {
             "file", "a TorchScript file: a .pt2 holds native code, and is loaded by --model when the server starts",
             wanted.file);
     }
+    if (wanted.options.batch_rows > 0 && wanted.options.state != models::State::none) {
+        return invalid_params("batch", "no batch for a model with state: load it with \"stateful\": \"no\"",
+                              std::to_string(wanted.options.batch_rows));
+    }
     const ModelFolders::Found found = folders_.find(wanted.file);
     if (found.path.empty()) {
         return invalid_params("file", "a file in a folder of models of this server",

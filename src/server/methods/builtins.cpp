@@ -180,11 +180,14 @@ Json object(std::initializer_list<Member> members) {
 
 Json tensor_component() {
     Json inner{{"type", "object"}, {"properties", members()}, {"anyOf", places()}, {"additionalProperties", false}};
-    return {{"type", "object"},
-            {"description", "A tensor. One of data, base64, body, shm, cuda_ipc and url says where its elements are."},
-            {"properties", {{"$tensor", std::move(inner)}}},
-            {"required", Json::array({"$tensor"})},
-            {"additionalProperties", false}};
+    Json tensor{{"type", "object"},
+                {"properties", {{"$tensor", std::move(inner)}}},
+                {"required", Json::array({"$tensor"})},
+                {"additionalProperties", false}};
+    return {{"description",
+             "A tensor. One of data, base64, body, shm, cuda_ipc and url says where its elements are. An argument may "
+             "also be nested arrays of numbers."},
+            {"anyOf", Json::array({std::move(tensor), {{"type", "array"}}})}};
 }
 
 }  // namespace shared_tensor::server::schema

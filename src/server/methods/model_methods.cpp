@@ -30,6 +30,10 @@ Json to_json(const ModelTable::Info& info) {
               {"loaded_at", iso8601(info.loaded_at)}};
     if (!info.options.dtype.empty()) json["dtype"] = info.options.dtype;
     if (!info.file.empty()) json["file"] = info.file;
+    if (info.options.batch_rows > 0) {
+        json["batch"] = info.options.batch_rows;
+        json["batch_wait_ms"] = std::chrono::duration<double, std::milli>(info.options.batch_wait).count();
+    }
     return json;
 }
 
@@ -45,7 +49,9 @@ Json model_schema() {
                    {"sessions", "integer"},
                    {"loaded_at", "string"},
                    {"dtype?", "string"},
-                   {"file?", "string"}});
+                   {"file?", "string"},
+                   {"batch?", "integer"},
+                   {"batch_wait_ms?", "number"}});
 }
 
 void check_may_change(const BuiltinCall& call, const ModelTable& models) {
@@ -77,9 +83,10 @@ void add_model_methods(Builtins& builtins, Services& all) {
                  });
     builtins.add(
         {"model.load", "Loads a file of a model folder. Needs an admin.", model_schema(), Builtins::Takes::long_work},
-        {"name", "file", "stateful", "device", "dtype", "grad", "replace"},
+        {"name", "file", "stateful", "device", "dtype", "grad", "replace", "batch", "batch_wait_ms"},
         [&models](const BuiltinCall& call, std::string name, std::string file, const std::optional<State>& stateful,
-                  const Text& device, const Text& dtype, std::optional<bool> grad, std::optional<bool> replace) {
+                  const Text& device, const Text& dtype, std::optional<bool> grad, std::optional<bool> replace,
+                  std::optional<std::size_t> batch, std::optional<std::int64_t> batch_wait_ms) {
             check_may_change(call, models);
             ModelTable::Wanted wanted;
             wanted.name = std::move(name);
@@ -88,6 +95,8 @@ void add_model_methods(Builtins& builtins, Services& all) {
             wanted.options.device = device.value_or("");
             wanted.options.dtype = dtype.value_or("");
             wanted.options.grad = grad.value_or(false);
+            wanted.options.batch_rows = batch.value_or(0);
+            wanted.options.batch_wait = std::chrono::milliseconds(batch_wait_ms.value_or(0));
             wanted.replace = replace.value_or(false);
             auto loaded = models.load(wanted);
             if (const auto* error = std::get_if<json_rpc::Error>(&loaded)) throw Rejected(*error);

@@ -61,6 +61,9 @@ Json functions(const runtime::Dispatcher& dispatcher) {
                                              {"p90", ms(function.compute.p90)},
                                              {"p99", ms(function.compute.p99)},
                                              {"max", ms(function.compute.max)}}}};
+        if (function.batches > 0)
+            all[std::string(function.name)]["batches"] = {{"runs", function.batches},
+                                                          {"calls", function.batched_calls}};
     }
     return all;
 }

@@ -45,6 +45,11 @@ public:
         if (process_end_.stop_possible()) gone_ = either_.emplace(*gone_, process_end_).token();
         return *gone_;
     }
+    /// The same token, for a function that runs on this thread.
+    const std::stop_token& token_of_run() {
+        response_stream_.about_to_wait();
+        return token();
+    }
     /// Whether the client is known to be gone. The first call begins to watch.
     bool gone() { return token().stop_requested(); }
     /// Like gone(), but does not begin to watch.

@@ -152,6 +152,12 @@ bool RpcEndpoint::may_borrow(const FunctionOptions& options, const Item& item) {
            !item.request.is_notification();
 }
 
+/// A worker process runs calls on the threads of their connections: the server in front has a queue and deadlines.
+std::optional<std::stop_token> RpcEndpoint::runs_here(Message& message, const Item& item) const {
+    if (!all_->options.named_callers || item.request.is_notification()) return std::nullopt;
+    return message.client.token_of_run();
+}
+
 void RpcEndpoint::start_call(Message& message, Item& item) const {
     const auto& function = item.target->function;
     message.transfer.set_borrow(function != nullptr && may_borrow(function->shared->options(), item));
@@ -170,7 +176,8 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
                                           item.to.memory,
                                           {},
                                           item.request.is_notification(),
-                                          function});
+                                          function,
+                                          runs_here(message, item)});
     if (auto* error = std::get_if<Error>(&started)) {
         item.outcome = make_outcome(std::move(*error));
         return;

@@ -67,6 +67,15 @@ TEST_CASE_METHOD(Files, "A tensor comes from a file of NumPy, goes to one, and i
     CHECK(tensor.at("data") == Json{2.0, 4.0});
 }
 
+TEST_CASE_METHOD(Files, "Nested arrays of numbers are a tensor where a parameter is one", "[cli]") {
+    CHECK(run({"call", "scale", "x=[[1,2],[3,4]]", "factor=3"}).out ==
+          "tensor float32 [2, 2]\n  [[3.0, 6.0],\n   [9.0, 12.0]]\n");
+    const Ended ragged = run({"call", "scale", "x=[[1,2],[3]]"});
+    CHECK(ragged.code != 0);
+    CHECK(ragged.err.find("x[1]: expected array of 2, got array of 1") != std::string::npos);
+    CHECK(run({"call", "scale", "x=[1,\"a\"]"}).err.find("x[1]: expected ") != std::string::npos);
+}
+
 TEST_CASE_METHOD(Files, "JSON and tensors of a result go into files", "[cli]") {
     const std::string json = folder.file("out.json"), set = folder.file("out.safetensors");
     CHECK(run({"call", "echo", "@" + folder.write("in.json", R"({"a": [1, 2]})"), "--output", json}).code == 0);

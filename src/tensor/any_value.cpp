@@ -1,4 +1,4 @@
-#include "processes/any_value.hpp"
+#include "tensor/any_value.hpp"
 
 #include <cstdint>
 #include <string>
@@ -7,14 +7,9 @@
 
 namespace shared_tensor {
 
-using processes::AnyValue;
+using tensor::AnyValue;
 
 namespace {
-
-class Wrapping final : public codec::TensorPort {
-public:
-    codec::TensorPointer wrap(const TensorRef& tensor) override { return tensor::make_handle(tensor); }
-};
 
 void copy(const ValueReader& from, ValueWriter to, Access access) {
     switch (from.kind()) {
@@ -76,9 +71,9 @@ void write_plain(ValueWriter to, const codec::Json& json, const codec::Value& va
 
 }  // namespace
 
-AnyValue processes::read_any(const ValueReader& reader, Access access) {
+AnyValue tensor::read_any(const ValueReader& reader, Access access) {
     AnyValue read;
-    Wrapping port;
+    tensor::WrappingPort port;
     codec::JsonSink sink(read.value, port);
     copy(reader, ValueWriter(sink, sink.root()), access);
     return read;
