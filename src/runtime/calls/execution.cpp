@@ -85,7 +85,7 @@ void Execution::run() noexcept {
         OutcomePointer outcome = invoke();
         const auto took = std::chrono::nanoseconds(real_clock().now() - begin);
         compute_ns_.store(took.count(), std::memory_order_relaxed);
-        if (setup_.run_time != nullptr) setup_.run_time->note(took, outcome->failed());
+        if (setup_.run_time != nullptr) setup_.run_time->note(took, outcome->failed(), queue_time());
         finish(std::move(outcome));
     } catch (...) {
         finish(kNotKept);

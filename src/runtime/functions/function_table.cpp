@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 
 namespace shared_tensor::runtime {
 
@@ -14,10 +15,11 @@ bool takes_streams(const FunctionRecord& function) {
 }
 
 FunctionTable::EntryPointer make_entry(const FunctionPointer& function) {
+    static std::atomic<std::uint64_t> last_number{0};
     const std::size_t limit = function->options().concurrency;
     return std::make_shared<const FunctionTable::Entry>(
         FunctionTable::Entry{function, limit > 0 ? tasks::make_group(limit) : nullptr, std::make_shared<RunTime>(),
-                             takes_streams(*function)});
+                             takes_streams(*function), ++last_number});
 }
 
 }  // namespace
