@@ -9,6 +9,7 @@
 
 #include <shared_tensor/client.hpp>
 #include <shared_tensor/json.hpp>
+#include <shared_tensor/simulated.hpp>
 #include <shared_tensor/tensors.hpp>
 
 #include "integration/metrics/metrics_page.hpp"
@@ -208,6 +209,27 @@ TEST_CASE("leases, segments and channels of another process are counted, and go 
         return page["leases"] == 0 && page["lease_bytes"] == 0 && page["local_channels"] == 0 &&
                page["segments{state=\"offered\"}"] == 0 && page["segments{state=\"mapped\"}"] == 0;
     }));
+}
+
+TEST_CASE("leases of device memory are counted by device", "[metrics][simulated]") {
+    simulated::enable(1);
+    const Daemon daemon({"--load", kSimulatedPlugin}, {"SHARED_TENSOR_SIMULATED_DEVICES=2"});
+    const int port = daemon.port();
+    const std::string device = "device=\"cuda:" + simulated::uuid(0) + "\"}";
+    const Client client(daemon.url());
+    std::vector<float> numbers(4'000);
+    {
+        const auto held =
+            client.call<TensorRef>("simulated.to_device", TensorRef(numbers.data(), DType::float32, {4'000}));
+        const MetricsPage page = metrics_of(port);
+        CHECK(page["leases{client=\"" + kMe + "\"," + device] == 1);
+        CHECK(page["lease_bytes{client=\"" + kMe + "\"," + device] == 16'000);
+        CHECK(page["transport_bytes_total{transport=\"cuda_ipc\"}"] == 16'000);
+        CHECK(page["device_memory_bytes{" + device] > 0);
+        CHECK(page.has("device_memory_bytes{device=\"cuda:" + simulated::uuid(1) + "\"}"));
+    }
+    CHECK(eventually([&] { return metrics_of(port)["leases"] == 0; }));
+    CHECK(metrics_of(port)["device_deferred_free_blocks"] == 0);
 }
 
 TEST_CASE("bytes in messages, connections and named tensors are counted", "[metrics]") {
