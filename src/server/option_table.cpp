@@ -105,11 +105,11 @@ std::vector<Option> access(ServerOptions& options) {
 
 std::vector<Option> operations(ServerOptions& options) {
     return {
-        {"operations-listen", kCommon, "ADDRESS:PORT that serves only /metrics, /healthz and /readyz; empty: none",
+        {"operations-listen", kCommon, "ADDRESS:PORT that serves only /metrics, /healthz, /readyz",
          MEMBER(operations.listen)},
-        {"operations-allowed-host", kCommon,
+        {"operations-allowed-host", kRare,
          "name that the Host header may have there (repeatable); addresses always may", MEMBER(operations.hosts)},
-        {"operations-token-file", kCommon, "lines NAME:SECRET; then /metrics there needs a token; mode 0600",
+        {"operations-token-file", kRare, "lines NAME:SECRET; then /metrics there needs a token; mode 0600",
          MEMBER(operations.token_file)},
         {"operations-connections", kRare, "connections of that port that are open at the same time",
          COUNT(operations.max_connections, 1, 10'000)},
