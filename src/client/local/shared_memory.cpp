@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -101,10 +102,12 @@ public:
 
 std::shared_ptr<SharedMemory> SharedMemory::connect(const std::string& path, const std::string& token) {
     const auto made = shared_in_its_process(new SharedMemory(path, token));
-    made->pool_ = std::make_unique<local::SegmentPool>(
-        local::PoolLimits{}, [weak = std::weak_ptr(made)](const std::string& segment) {
-            in_background(weak, [segment](SharedMemory& memory) { memory.tell_gone(segment); });
-        });
+    const auto gone = [weak = std::weak_ptr(made)](const std::string& segment) {
+        in_background(weak, [segment](SharedMemory& memory) { memory.tell_gone(segment); });
+    };
+    made->pool_ = std::make_unique<local::SegmentPool>(local::PoolLimits{}, gone);
+    constexpr std::uint64_t kAny = std::numeric_limits<std::uint64_t>::max();
+    made->handed_over_ = std::make_unique<local::SegmentPool>(local::PoolLimits{.max_bytes = kAny}, gone);
     return made;
 }
 
@@ -305,22 +308,36 @@ local::PooledSegmentPointer SharedMemory::take(std::uint64_t bytes) {
 }
 
 /// When the last tensor in the memory ends, the server is asked whether it still uses the memory.
+std::shared_ptr<const void> SharedMemory::owner_of(local::PooledSegmentPointer segment) {
+    std::byte* const data = segment->data();
+    return {data, [segment = std::move(segment), self = weak_from_this(), process = process_](const void*) mutable {
+                segment.reset();
+                if (process.is_here()) in_background(self, [](SharedMemory& memory) { memory.ask_back(); });
+            }};
+}
+
 TensorRef SharedMemory::make_tensor(std::span<const std::int64_t> shape, DType dtype) {
     const std::uint64_t bytes = TensorRef::count_bytes({shape.begin(), shape.end()}, dtype);
     if (bytes == 0) return tensor::allocate(dtype, shape);
     try {
         auto segment = pool_->take_place(static_cast<std::size_t>(bytes), "");
         std::byte* const data = segment->data();
-        std::shared_ptr<const void> owner(
-            data, [segment = std::move(segment), self = weak_from_this(), process = process_](const void*) mutable {
-                segment.reset();
-                if (process.is_here()) in_background(self, [](SharedMemory& memory) { memory.ask_back(); });
-            });
-        return tensor::view_of(data, std::move(owner), dtype, shape, {});
+        return tensor::view_of(data, owner_of(std::move(segment)), dtype, shape, {});
     } catch (const std::bad_alloc&) {  // no more memory to share
     } catch (const std::system_error&) {
     }
     return tensor::allocate(dtype, shape);
+}
+
+MemoryBlock SharedMemory::hand_over(local::ImmutableMemory& written) {
+    auto segment = handed_over_->adopt(written.seal(), written.size(), "");
+    std::byte* const data = segment->data();
+    return {data, owner_of(std::move(segment))};
+}
+
+bool SharedMemory::seal(const void* data, std::uint64_t bytes) {
+    const auto place = pool_->find(data);
+    return place && place->segment->segment().size() / 2 <= bytes && place->segment->seal();
 }
 
 /// The server's segment, under an id of this process. The server sends its descriptor again: most processes pass no
@@ -345,7 +362,12 @@ std::shared_ptr<const local::ReceivedSegment> SharedMemory::received(const std::
 
 /// A server of another user gets copies: the segment may have further data of this user, now or later.
 std::optional<local::SegmentPlace> SharedMemory::find(const void* data, std::uint64_t bytes) const {
-    if (auto place = pool_->find(data)) return local::SegmentPlace{std::move(place->segment), place->offset};
+    for (const local::SegmentPool* const own : {pool_.get(), handed_over_.get()}) {
+        auto place = own->find(data);
+        if (!place) continue;
+        if (place->segment->segment().differs(place->offset, bytes)) return std::nullopt;
+        return local::SegmentPlace{std::move(place->segment), place->offset};
+    }
     const uid_t server = channel_->peer().uid;
     if (server != ::geteuid() && server != 0) return std::nullopt;
     return local::find_received(data, bytes, [](const local::ReceivedMemory&) { return true; });
