@@ -29,6 +29,11 @@ namespace shared_tensor::client {
 
 class SharedMemory;
 
+/// Why a forked child cannot use the channel of its parent.
+inline constexpr const char* kOfParent = "the local channel belongs to the process that this one was forked from";
+/// The server's reason for an error: `data.detail`, else the message.
+std::string detail_of(const json_rpc::Error& error);
+
 /// A message that names memory of this client. When the message has ended, `finished` runs on the background executor,
 /// with whether the server has read the message. In a forked child it does not run: the message belongs to the parent.
 class InFlight final : public tensor::Pin {
