@@ -129,7 +129,7 @@ bool has_all_pages(const UniqueFd& descriptor, std::size_t bytes) {
     return has_no_hole(descriptor, bytes) && allocated_bytes(descriptor) <= before;
 }
 
-void check_memory(const UniqueFd& descriptor, std::size_t bytes, int wanted) {
+void check_kind(const UniqueFd& descriptor, std::size_t bytes, int wanted) {
     const int seals = ::fcntl(descriptor.get(), F_GET_SEALS);
     if (seals < 0) throw BadSegment("a segment must be a memfd");
     if (!is_plain_memory(descriptor)) throw BadSegment("a segment must be a memfd without MFD_HUGETLB");
@@ -139,6 +139,10 @@ void check_memory(const UniqueFd& descriptor, std::size_t bytes, int wanted) {
     if (::fstat(descriptor.get(), &found) != 0 || static_cast<std::uint64_t>(found.st_size) != bytes)
         throw BadSegment("a segment must have the size that was named");
     if (bytes == 0 || bytes % page_size() != 0) throw BadSegment("a segment must have whole pages");
+}
+
+void check_memory(const UniqueFd& descriptor, std::size_t bytes, int wanted) {
+    check_kind(descriptor, bytes, wanted);
     // After the seals: with F_SEAL_FUTURE_WRITE no process can make a hole any more.
     if (!has_all_pages(descriptor, bytes)) throw BadSegment("all pages of a segment must be there (posix_fallocate)");
 }
@@ -170,7 +174,7 @@ bool is_allocated(const UniqueFd& memory, std::size_t bytes) {
 
 Segment::Segment(std::shared_ptr<const UniqueFd> immutable, std::size_t bytes)
     : SegmentFile(bytes, Sharing::read_only, std::move(immutable)) {
-    check_memory(*descriptor_, bytes, kSeals | kFinalSeals);
+    check_kind(*descriptor_, bytes, kSeals | kFinalSeals);
     data_ = map(*descriptor_, bytes, MAP_PRIVATE | MAP_NORESERVE);
     private_ = true;
 }

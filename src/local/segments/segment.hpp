@@ -73,8 +73,8 @@ public:
     /// descriptors. Even below that bound the kernel may run out of memory and kill processes: see
     /// PoolLimits::max_bytes.
     explicit Segment(std::size_t bytes, Sharing sharing = Sharing::read_only);
-    /// Takes memory of this or another process that nobody can write to any more: see is_immutable(). Throws as Mapping
-    /// does.
+    /// Takes memory that nobody can write to any more: see is_immutable(). This process wrote all of it, or has a
+    /// Mapping of it: then all pages are there, and that takes too long to check again. Throws as Mapping does.
     Segment(std::shared_ptr<const UniqueFd> immutable, std::size_t bytes);
     ~Segment();
 
