@@ -322,13 +322,15 @@ Times = list[tuple[float, float]]  # of each version: to publish it, and to atta
 
 def weights(options: argparse.Namespace, pythons: dict[str, str]) -> None:
     """One contestant after the other, because the memory does not hold all of them; two rounds. The first version lies
-    in memory that the server has not used before; from the third
-    version on it can reuse the memory of older versions."""
+    in memory that the server has not used before; from the third version on a server can reuse the memory of older
+    versions."""
     row = "shared_tensor"
+    costs: list[dict[str, float]] = []
     rounds: dict[str, list[Times]] = {title: [] for title in [row, *(NAMES[name] for name in pythons)]}
     for _ in range(2):
         with ours(None) as (contestant, *_):
             rounds[row].append(versions(contestant, own=False))
+            costs.append(costs_of_one_copy(contestant))
         for name, python in pythons.items():
             before = rounds[NAMES[name]]
             if any(published + attached > 20e6 for times in before for published, attached in times):
@@ -347,6 +349,24 @@ def weights(options: argparse.Namespace, pythons: dict[str, str]) -> None:
             }
             show(f"64 arrays of 16 MiB, {which}: {title}", figures, "ms")
             ahead(figures, row)
+    figures = {name: statistics.median(cost[name] for cost in costs) / 1e3 for name in COSTS}
+    show("the same arrays, beside what one copy costs", figures, "ms")
+    target("published, beside one copy into fresh memory", figures, "publish", "copy", 1.3)
+    target("a file published, beside reading it into fresh memory", figures, "file", "read", 1.2)
+
+
+COSTS = ["publish", "copy", "born", "file", "read"]  # operations of our callers: python_bench_peers.py
+
+
+def costs_of_one_copy(contestant: Contestant) -> dict[str, float]:
+    with contextlib.ExitStack() as stack:
+        caller = stack.enter_context(contestant.caller())
+        seen: dict[str, list[float]] = {name: [] for name in COSTS}
+        for _ in range(3):
+            for name in COSTS:
+                caller.ask(f"prepare {name}")
+                seen[name].append(caller.ask(f"once {name}"))
+        return {name: statistics.median(times) for name, times in seen.items()}
 
 
 def versions(contestant: Contestant, own: bool) -> Times:

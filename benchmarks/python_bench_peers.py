@@ -8,7 +8,8 @@
 
 Operations: `add` adds two numbers in the server. `held` gets 64 MiB that the server has, `fresh` 64 MiB that it makes,
 and reads the first element. `publish` gives the server 64 arrays of 16 MiB, `attach` gets them and reads the first
-element of each. Only the packages of the named peer need to be installed.
+element of each. Of shared_tensor also: `born` publishes such arrays that were made where the server keeps them, `file` a
+safetensors file of them; `copy` and `read` only copy or read them into fresh memory. Only the packages of the named peer need to be installed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import json
 import os
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -47,6 +49,70 @@ class Publication:
         self._publish(self._layers)
 
 
+class Born:
+    """Publishes arrays that were made where the server keeps them. prepare() makes and fills them."""
+
+    def __init__(self, names: Any) -> None:
+        self._names = names
+        self._layers: dict[str, Any] = {}
+
+    def prepare(self) -> None:
+        self._layers = self._names.empty_set({f"layer.{n}": ((MEMBER_FLOATS,), "float32") for n in range(MEMBERS)})
+        for array in self._layers.values():
+            array[:] = 1
+
+    def __call__(self) -> None:
+        assert self._names.publish("weights", self._layers).copied == 0
+
+
+def fresh_memory() -> Any:
+    import mmap
+
+    import numpy
+
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    return numpy.frombuffer(mmap.mmap(-1, 4 * MEMBERS * MEMBER_FLOATS, flags=private), numpy.float32)
+
+
+class Copy(Publication):
+    """Copies the arrays into memory that was not used before: what one copy costs on this machine."""
+
+    def __init__(self) -> None:
+        super().__init__(self._copy)
+        self._memory: Any = None
+
+    def prepare(self) -> None:
+        self._layers = self._layers or layers()
+        self._memory = fresh_memory()
+
+    def _copy(self, arrays: dict[str, Any]) -> None:
+        for part, array in zip(self._memory.reshape(MEMBERS, MEMBER_FLOATS), arrays.values(), strict=True):
+            part[:] = array
+
+
+class File:
+    """Publishes a safetensors file, or only reads it into memory that was not used before."""
+
+    def __init__(self, names: Any, publishes: bool) -> None:
+        self._names, self._publishes, self._memory = names, publishes, None
+        self._folder = tempfile.TemporaryDirectory()
+        self._path = os.path.join(self._folder.name, "weights.safetensors")
+
+    def prepare(self) -> None:
+        self._memory = None if self._publishes else fresh_memory()
+        if not os.path.exists(self._path):
+            self._names.get("weights").save(self._path)
+
+    def __call__(self) -> None:
+        if self._publishes:
+            self._names.publish_file("weights", self._path)
+            return
+        with open(self._path, "rb", buffering=0) as file:
+            left = memoryview(self._memory).cast("B")
+            while left and (count := file.readinto(left)):
+                left = left[count:]
+
+
 def ready(address: object = "") -> None:
     print("ready", address, flush=True)
 
@@ -72,6 +138,10 @@ def ours(address: str) -> Operations:
         "fresh": lambda: provider.call("fresh_tensor")[0],
         "publish": Publication(lambda arrays: names.publish("weights", arrays)),
         "attach": lambda: [array[0] for array in names.get("weights").values()],
+        "born": Born(names),
+        "copy": Copy(),
+        "file": File(names, publishes=True),
+        "read": File(names, publishes=False),
     }
 
 

@@ -157,6 +157,11 @@ struct UploadLimits {
     std::chrono::milliseconds ttl{300'000};
 };
 
+/// Limits of /metrics.
+struct MetricsLimits {
+    std::size_t max_values = 200;  ///< values of the labels "function" and "client"; others are summed as "(other)"
+};
+
 struct SocketLimits {
     std::size_t max_sockets = 256;  ///< open WebSockets; each holds a thread
     std::size_t max_calls = 16;     ///< calls on one WebSocket at once, calls with streams included

@@ -24,6 +24,16 @@ struct AccessToken {
     std::vector<std::string> allow{};
 };
 
+/// A port for operators: it serves GET /metrics, /healthz and /readyz to everybody who can reach it, and nothing else.
+struct OperationsOptions {
+    std::string listen{};  ///< "127.0.0.1:9464" or "[::]:9464"; port 0: the kernel chooses; empty: no such port
+    /// More accepted values of the Host header ("name" or "name:port"). Addresses and "localhost" are always accepted.
+    std::vector<std::string> hosts{};
+    /// A file like ServerOptions::token_file. Then /metrics needs one of its tokens; /healthz and /readyz need none.
+    std::string token_file{};
+    std::size_t max_connections = 64;
+};
+
 /// The addresses, contents and limits of a server. The defaults are safe: only loopback, only the server's own user (or
 /// root). If 0 stands for a value that depends on the machine, the server's constructor computes this value.
 struct ServerOptions {
@@ -74,6 +84,8 @@ struct ServerOptions {
     /// it.
     CompressionOptions compression{.codings = "zstd, gzip"};
 
+    OperationsOptions operations;
+    MetricsLimits metrics;
     CallLimits calls{.pool = {.workers = 0}};  ///< workers 0: max(4, cores)
     HttpLimits http;
     ParseLimits requests;

@@ -29,11 +29,25 @@
 
 namespace shared_tensor {
 
+namespace client {
+struct Publication;
+}
+
 /// The result of a publication.
 struct Published {
     std::string name;
     std::uint64_t version = 0;
-    std::uint64_t bytes = 0;  ///< memory that the server holds for it
+    std::uint64_t bytes = 0;   ///< memory that the server holds for it
+    std::uint64_t copied = 0;  ///< bytes that this process and the server copied; not those that crossed a network
+    /// How the bytes reached the server: "shm", "cuda_ipc", "body", "base64" or "data"; "upload" from push(). Empty if
+    /// no tensor has elements.
+    std::string transport{};
+};
+
+/// Dtype and shape of a tensor to be made.
+struct TensorForm {
+    DType dtype = DType::float32;
+    std::vector<std::int64_t> shape{};
 };
 
 struct PutOptions {
@@ -140,18 +154,29 @@ class NamedTensors {
 public:
     explicit NamedTensors(Client client) : client_(std::move(client)) {}
 
-    /// Publishes a tensor. The server makes a copy, so `tensor` may be changed afterwards. Throws InvalidParams for an
-    /// invalid name, ServerOutOfMemory beyond the server's limits, InvalidValue for a tensor that cannot be sent.
+    /// Publishes a tensor. Later writes to `tensor` do not change what was published. On the server's host it is copied
+    /// once, wherever it lies. A tensor of 1 MiB or more in memory of Client::empty_in_shared_memory() is not copied:
+    /// the server keeps this memory, and later writes to the tensor cost this process a copy of the changed pages. See
+    /// Published::copied. Throws InvalidParams for an invalid name, ServerOutOfMemory beyond the server's limits,
+    /// InvalidValue for a tensor that cannot be sent.
     Published put(std::string_view name, const TensorRef& tensor, const PutOptions& options = {}) const;
 
-    /// Publishes a set in one step.
+    /// Publishes a set in one step. Nothing is copied if all members lie in one piece of shared memory: see
+    /// empty_set().
     template <detail::NamedTensorRange Tensors>
     Published put(std::string_view name, const Tensors& tensors, const PutOptions& options = {}) const {
         return put_set(name, {tensors.begin(), tensors.end()}, options);
     }
 
-    /// Publishes a safetensors file as a set, with the file's metadata; metadata of `options` has precedence. Throws
-    /// std::runtime_error if the file is missing or invalid.
+    /// Makes uninitialised tensors in one piece of memory that this client shares with its server. put() of all of them
+    /// copies nothing if they have 1 MiB or more together: the server keeps this memory. Make new ones for the next
+    /// version, because later writes to these cost a copy of the changed pages. Without shared memory (another host)
+    /// the tensors lie in ordinary memory.
+    std::map<std::string, TensorRef> empty_set(const std::map<std::string, TensorForm>& forms) const;
+
+    /// Publishes a safetensors file as a set, with the file's metadata; metadata of `options` has precedence. On the
+    /// server's host the file is read once, into memory that the server keeps. Throws std::runtime_error if the file is
+    /// missing or invalid.
     Published put_file(std::string_view name, const std::string& path, const PutOptions& options = {}) const;
 
     /// Fetches `name`, or `set/member` for one tensor of a set. Throws UnknownOrExpired also if `version` is not the
@@ -197,6 +222,7 @@ public:
 
 private:
     using Members = std::vector<std::pair<std::string, TensorRef>>;
+    Published put_content(std::string_view name, const client::Publication& content, const PutOptions& options) const;
     Published put_set(std::string_view name, const Members& members, const PutOptions& options) const;
     Published push_set(std::string_view name, const Members& members, const PushOptions& options) const;
     Client repeating() const;

@@ -2,6 +2,10 @@
 
 #include <nanobind/nanobind.h>
 
+namespace shared_tensor {
+struct Published;
+}
+
 namespace shared_tensor::python {
 
 /// Adds Client, Task, Batch, StreamCall and their parts to the module; shared_tensor.client wraps them for users.
@@ -9,6 +13,8 @@ void define_clients(nanobind::module_& module);
 
 /// Adds NamedTensors and NamedTensor. shared_tensor.named_tensors wraps them for users.
 void define_named_tensors(nanobind::module_& module);
+/// The fields of shared_tensor.Published.
+nanobind::tuple tuple_of(const Published& made);
 
 /// Adds AsyncClient. shared_tensor.async_client wraps it for users.
 void define_async_client(nanobind::module_& module);

@@ -3,12 +3,14 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <shared_tensor/tensors.hpp>
@@ -44,7 +46,21 @@ Members members_of(const nb::dict& tensors) {
     return members;
 }
 
-nb::tuple tuple_of(const Published& made) { return nb::make_tuple(made.name, made.version, made.bytes); }
+/// `forms`: (name, dtype, shape) of each tensor.
+nb::dict empty_set(const PyNamedTensors& self, const nb::list& forms) {
+    std::map<std::string, TensorForm> wanted;
+    for (const nb::handle form : forms) {
+        const auto [name, text, shape] =
+            nb::cast<std::tuple<std::string, std::string, std::vector<std::int64_t>>>(form);
+        const auto dtype = parse_dtype(text);
+        if (!dtype) throw nb::value_error(("no dtype has this name: " + text + "; use one like 'float32'").c_str());
+        wanted.emplace(name, TensorForm{*dtype, shape});
+    }
+    nb::dict tensors;
+    for (auto& [name, tensor] : self.with([&](const NamedTensors& names) { return names.empty_set(wanted); }))
+        tensors[name.c_str()] = Tensor{tensor};
+    return tensors;
+}
 
 nb::dict dict_of(const NamedTensorInfo& info) {
     nb::dict fields;
@@ -96,6 +112,10 @@ NamedTensor get(const PyNamedTensors& self, const std::string& name, OptionalVer
 
 }  // namespace
 
+nb::tuple tuple_of(const Published& made) {
+    return nb::make_tuple(made.name, made.version, made.bytes, made.copied, made.transport);
+}
+
 void define_named_tensors(nb::module_& module) {
     nb::class_<NamedTensor>(module, "NamedTensor")
         .def_prop_ro("name", [](const NamedTensor& self) { return self.name(); })
@@ -113,6 +133,7 @@ void define_named_tensors(nb::module_& module) {
         .def("__init__", [](PyNamedTensors* self, const PyClient& client) { new (self) PyNamedTensors{client.client}; })
         .def("publish", &publish, "name"_a, "tensors"_a, "metadata"_a, "if_version"_a.none(), "remote"_a)
         .def("publish_file", &publish_file, "name"_a, "path"_a, "metadata"_a, "if_version"_a.none(), "remote"_a)
+        .def("empty_set", &empty_set)
         .def("get", &get, "name"_a, "version"_a.none(), "members"_a.none(), "remote"_a)
         .def("list",
              [](const PyNamedTensors& self, const std::string& prefix) {

@@ -17,6 +17,7 @@
 
 #include <shared_tensor/node.hpp>
 
+#include "client.hpp"
 #include "value.hpp"
 
 namespace shared_tensor::python {
@@ -122,7 +123,7 @@ nb::tuple publish(const PyNode& self, const std::string& name, nb::handle value,
     const PutOptions options{.if_version = if_version, .metadata = metadata};
     const auto send = [&](const auto& content) {
         const Published made = self.without_gil([&](const Node& node) { return node.publish(name, content, options); });
-        return nb::make_tuple(made.name, made.version, made.bytes);
+        return tuple_of(made);
     };
     if (!nb::isinstance<nb::dict>(value)) return send(tensor_of(value));
     std::map<std::string, TensorRef> set;

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from . import _convert, _core
@@ -27,6 +27,10 @@ class Published:
     version: int
     bytes: int
     """Memory that the server holds for it."""
+    copied: int = field(default=0, compare=False)
+    """Bytes that this process and the server copied; not those that crossed a network."""
+    transport: str = field(default="", compare=False)
+    """How the bytes reached the server: "shm", "cuda_ipc", "body", "base64" or "data"; "upload" to another host."""
 
 
 @dataclass(frozen=True)
@@ -147,14 +151,32 @@ class NamedTensors:
     def publish(
         self, name: str, tensors: Any, *, metadata: Mapping[str, str] | None = None, if_version: int | None = None
     ) -> Published:
-        """Publishes a tensor, or a mapping of names to tensors in one step. The server makes a copy, so the tensors may
-        be changed afterwards.
+        """Publishes a tensor, or a mapping of names to tensors in one step. The tensors may be changed afterwards.
+
+        On the server's host they are copied once. Not copied: tensors of empty_set(), all in one publication, and a
+        tensor of Client.empty(), of 1 MiB or more. The server keeps this memory; from then on changes of the tensors
+        stay in this process and cost a copy of the changed pages. `copied` of the result says what was copied.
 
         metadata: short texts for readers. if_version: publish only if this is the current version (0: the name does not
         exist); else InvalidParams is raised. Raises TypeError for members that are no tensors, and ServerOutOfMemory.
         """
         made = self._core.publish(name, tensors_of(name, tensors), dict(metadata or {}), if_version, self._is_remote())
         return Published(*made)
+
+    def empty_set(self, forms: Mapping[str, Any]) -> dict[str, Any]:
+        """Makes uninitialised tensors in one piece of memory that this process shares with the server: publish() of all
+        of them copies nothing. Make new ones for each version.
+
+        forms: for each name (shape, dtype), or anything with `shape` and `dtype`, like a tensor or the parameters of a
+        model on torch's device "meta". They have the client's framework: see Client.empty(). Raises ValueError for an
+        unknown dtype. Without shared memory they lie in ordinary memory."""
+        wanted = []
+        for name, form in forms.items():
+            shape, dtype = form if isinstance(form, tuple) else (form.shape, form.dtype)
+            wanted.append((name, _convert.dtype_name(dtype), [int(size) for size in shape]))
+        convert = _convert.converter(self._client._options.framework)
+        made = self._core.empty_set(wanted)
+        return {name: tensor if convert is None else convert(tensor) for name, tensor in made.items()}
 
     def publish_file(
         self,

@@ -65,6 +65,7 @@ void wait_for_end_of(const UniqueFd& control) {
 ServerOptions worker_options(ServerOptions options, const std::string& socket) {
     constexpr std::size_t kMany = 1'000'000;
     options.host.clear();
+    options.operations = {};
     options.unix_socket = socket;
     options.local_socket = "auto";
     options.named_callers = true;

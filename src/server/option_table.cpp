@@ -103,6 +103,21 @@ std::vector<Option> access(ServerOptions& options) {
     };
 }
 
+std::vector<Option> operations(ServerOptions& options) {
+    return {
+        {"operations-listen", kCommon, "ADDRESS:PORT that serves only /metrics, /healthz, /readyz",
+         MEMBER(operations.listen)},
+        {"operations-allowed-host", kRare,
+         "name that the Host header may have there (repeatable); addresses always may", MEMBER(operations.hosts)},
+        {"operations-token-file", kRare, "lines NAME:SECRET; then /metrics there needs a token; mode 0600",
+         MEMBER(operations.token_file)},
+        {"operations-connections", kRare, "connections of that port that are open at the same time",
+         COUNT(operations.max_connections, 1, 10'000)},
+        {"max-metric-values", kRare, "functions and clients that have a label of their own in /metrics",
+         COUNT(metrics.max_values)},
+    };
+}
+
 std::vector<Option> functions(ServerOptions& options) {
     return {
         {"model", kCommon, "NAME=PATH of a TorchScript or .pt2 file (repeatable)", MEMBER(models)},
@@ -247,6 +262,7 @@ std::vector<Option> option_table(ServerOptions& options) {
     };
     add("Where it listens", listening(options));
     add("Who may call", access(options));
+    add("What operators read", operations(options));
     add("What it shares", functions(options));
     add("How it runs", running(options));
     add("Limits of requests and connections", requests(options));
@@ -294,7 +310,8 @@ void lower(std::size_t& limit, std::size_t to, const char* name, std::size_t des
 void use_descriptors(ServerOptions& options) {
     constexpr std::size_t kMostSegments = 16'384;  // own segments, and segments of clients: this many each
     const std::size_t limit = options.raise_descriptor_limit ? raise_descriptor_limit() : descriptor_limit();
-    const std::size_t open = open_descriptors();
+    const std::size_t of_operations = options.operations.listen.empty() ? 0 : options.operations.max_connections;
+    const std::size_t open = open_descriptors() + of_operations;
     SharedMemoryLimits& memory = options.shared_memory;
     const DescriptorShares shares = share_descriptors(
         {options.http.max_connections, options.sockets.max_sockets, memory.max_channels, kMostSegments, kMostSegments},

@@ -19,7 +19,7 @@ namespace shared_tensor::server {
 namespace {
 
 constexpr std::string_view kRpcPath = "/jsonrpc";
-constexpr std::array<std::string_view, 3> kGetPaths = {"/healthz", "/readyz", "/openrpc.json"};
+constexpr std::array<std::string_view, 4> kGetPaths = {"/healthz", "/readyz", "/metrics", "/openrpc.json"};
 
 bool is_tensor_path(std::string_view path) { return path.starts_with(kTensorPrefix); }
 
@@ -28,10 +28,8 @@ bool is_get_path(std::string_view path) {
 }
 
 net::Response not_found() {
-    return error_response(
-        404,
-        json_rpc::invalid_request(
-            "no such path: POST /jsonrpc, GET /ws, GET and PUT /tensors/NAME, GET /healthz /readyz /openrpc.json"));
+    return error_response(404, json_rpc::invalid_request("no such path: POST /jsonrpc, GET /ws, GET and PUT "
+                                                         "/tensors/NAME, GET /healthz /readyz /metrics /openrpc.json"));
 }
 
 net::Response wrong_method(std::string allowed) {
@@ -101,7 +99,10 @@ net::Handler::Verdict Router::admit(const net::RequestHead& head, bool is_handsh
 net::Handler::Verdict Router::plan(const net::RequestHead& head, bool is_handshake) {
     using Path = Admission::Path;
     auto checked = all_.access.check(head);
-    if (const auto* rejected = std::get_if<Rejection>(&checked)) return access_rejected(*rejected);
+    if (const auto* rejected = std::get_if<Rejection>(&checked)) {
+        all_.rejections.count(rejected->why);
+        return access_rejected(*rejected);
+    }
     const Path path = head.path == kRpcPath                ? Path::rpc
                       : is_tensor_path(head.path)          ? Path::tensor
                       : head.path == SocketEndpoint::kPath ? Path::socket
@@ -111,7 +112,7 @@ net::Handler::Verdict Router::plan(const net::RequestHead& head, bool is_handsha
     if (path == Path::socket && is_handshake) {
         if (auto plan = sockets_.plan(head, who)) return std::move(*plan);
     }
-    if (auto rejection = reject(head, *admission)) return std::move(*rejection);
+    if (auto rejection = reject(head, *admission)) return counted(std::move(*rejection));
     net::BodyPlan plan{0, false};
     plan.admission = admission;
     if (who.use != nullptr) plan.client_connections = who.use->connections;
@@ -120,7 +121,7 @@ net::Handler::Verdict Router::plan(const net::RequestHead& head, bool is_handsha
     if (path == Path::tensor) {
         plan.takes_long = true;
         if (head.method != "PUT") return plan;
-        if (auto rejection = reject_put(all_, head, who)) return std::move(*rejection);
+        if (auto rejection = reject_put(all_, head, who)) return counted(std::move(*rejection));
         plan.max_bytes = all_.options.http.max_body_bytes;
         plan.binary = true;
         return plan;
@@ -129,8 +130,8 @@ net::Handler::Verdict Router::plan(const net::RequestHead& head, bool is_handsha
     admission->is_frame = plan.binary = net::same_token(type, codec::kFrameContentType);
     plan.max_bytes = plan.binary ? all_.options.http.max_body_bytes : all_.options.requests.json.max_bytes;
     if (plan.binary || is_json(type)) return plan;
-    return error_response(
-        415, json_rpc::invalid_request("Content-Type must be application/json or application/vnd.shared-tensor"));
+    return counted(error_response(
+        415, json_rpc::invalid_request("Content-Type must be application/json or application/vnd.shared-tensor")));
 }
 
 std::optional<net::Response> Router::reject(const net::RequestHead& head, const Admission& admission) {
@@ -138,6 +139,10 @@ std::optional<net::Response> Router::reject(const net::RequestHead& head, const 
     if (admission.path == Admission::Path::tensor) {
         if (const std::string_view method = method_of_path(head); !method.empty() && !who.may_call(method))
             return error_response(403, json_rpc::not_authorised(reason_against(method)));
+    }
+    if (head.path == "/metrics" && !who.may_read_metrics()) {
+        return error_response(403, json_rpc::not_authorised("/metrics is for admins and for tokens with allow=metrics; "
+                                                            "--operations-listen serves it on a port of its own"));
     }
     if (!is_about_health(head)) {
         if (const auto wait = who.use != nullptr ? who.use->requests.take() : std::nullopt)
@@ -166,7 +171,8 @@ net::Response Router::handle(net::Request request, net::ResponseStream& response
     if (admission.path == Path::other) return get(request.head.path);
     if (admission.who.is_revoked())
         return access_rejected(
-            {401, "this server requires a token, and the token of this request was revoked while the request arrived"});
+            {401, "this server requires a token, and the token of this request was revoked while the request arrived",
+             RejectedFor::token});
     if (admission.path == Path::tensor) return tensor(request, admission.who, response_stream);
     return rpc(std::move(request), admission, response_stream);
 }
@@ -219,10 +225,7 @@ net::Response Router::tensor(const net::Request& request, const Principal& who,
 
 net::Response Router::get(const std::string& path) const {
     if (path == "/openrpc.json") return net::Response::json(200, all_.open_rpc.document()->text);
-    if (path == "/healthz" || ready_()) return net::Response::json(200, R"({"status":"ok"})");
-    net::Response response = net::Response::json(503, R"({"status":"not ready"})");
-    response.headers.add("Retry-After", "1");
-    return response;
+    return state_.answer(path);
 }
 
 net::Response Router::rejection(int status, std::string_view reason, const net::RequestHead* head) {

@@ -1,10 +1,11 @@
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "net/server/server.hpp"
+#include "server/metrics/operations.hpp"
 #include "server/rpc/rpc_endpoint.hpp"
 #include "server/rpc/socket_endpoint.hpp"
 #include "server/services.hpp"
@@ -15,9 +16,9 @@ namespace shared_tensor::server {
 /// Thread-safe.
 class Router final : public net::Handler {
 public:
-    /// Endpoints of one server; the arguments must outlive it. `ready` answers /readyz.
-    Router(Services& all, const RpcEndpoint& rpc, SocketEndpoint& sockets, std::function<bool()> ready)
-        : all_(all), rpc_(rpc), sockets_(sockets), ready_(std::move(ready)) {}
+    /// Endpoints of one server; the arguments must outlive it. `state` answers /readyz and /metrics.
+    Router(Services& all, const RpcEndpoint& rpc, SocketEndpoint& sockets, ServerState state)
+        : all_(all), rpc_(rpc), sockets_(sockets), state_(std::move(state)) {}
 
     Verdict admit(const net::RequestHead& head, bool is_handshake) override;
     net::Response handle(net::Request request, net::ResponseStream& response_stream) override;
@@ -26,11 +27,16 @@ public:
     }
     bool trusts(const net::Peer& peer) override { return all_.access.is_own_user(peer); }
     net::Response rejection(int status, std::string_view reason, const net::RequestHead* head) override;
+    void rejected(int status) override { all_.rejections.count_status(status); }
 
 private:
     struct Admission;  // the result of admit() for one request, used by handle()
     Verdict plan(const net::RequestHead& head, bool is_handshake);
     std::optional<net::Response> reject(const net::RequestHead& head, const Admission& admission);
+    net::Response counted(net::Response rejection) {
+        all_.rejections.count_status(rejection.status);
+        return rejection;
+    }
     net::Response get(const std::string& path) const;
     net::Response tensor(const net::Request& request, const Principal& who, net::ResponseStream& response_stream) const;
     net::Response rpc(net::Request request, const Admission& admission, net::ResponseStream& response_stream) const;
@@ -39,7 +45,7 @@ private:
     Services& all_;
     const RpcEndpoint& rpc_;
     SocketEndpoint& sockets_;
-    const std::function<bool()> ready_;
+    const ServerState state_;
     mutable BufferPool buffers_;  ///< for decompressed bodies
 };
 

@@ -18,6 +18,8 @@
 #include "base/system/unique_fd.hpp"
 #include "server/auth/credentials.hpp"
 #include "server/methods/methods.hpp"
+#include "server/metrics/collect.hpp"
+#include "server/metrics/operations.hpp"
 #include "server/router.hpp"
 #include "server/services.hpp"
 #include "tensor/device/cuda/cuda_device.hpp"
@@ -85,8 +87,10 @@ public:
         : all_(registry, std::move(wanted)),
           rpc_(all_, builtins_),
           sockets_(all_, rpc_),
-          router_(all_, rpc_, sockets_, [this] { return running_.load() && all_.dispatcher.pool().healthy(); }),
+          router_(all_, rpc_, sockets_, state()),
           transport_(http_options(all_.options), router_) {
+        if (!all_.options.operations.listen.empty())
+            operations_ = std::make_unique<Operations>(all_.options.operations, all_.options.http, state());
         all_.hold = [this](const Principal& who, std::size_t bytes) {
             return transport_.hold_bytes(who.use != nullptr ? who.use->bytes_in_flight.get() : nullptr, bytes);
         };
@@ -94,8 +98,7 @@ public:
         for (const detail::Framework* framework : frameworks)
             framework->prepare(all_.options.torch_threads);
         switch_on_devices(all_.options, frameworks);
-        add_server_methods(builtins_, all_,
-                           [this] { return server_info(all_, started_, transport_.stats(), sockets_.sockets()); });
+        add_server_methods(builtins_, all_, [this] { return info(); });
         for (const auto add :
              {add_task_methods, add_object_methods, add_model_methods, add_tensor_methods, add_lease_methods})
             add(builtins_, all_);
@@ -124,6 +127,7 @@ public:
         background_executor();  // its thread starts now: later no thread may be left
         transport_.start();
         all_.access.set_port(transport_.port());
+        if (operations_ != nullptr) operations_->start();
         all_.local.start(all_.options.host.empty() ? 0 : port());
         maintenance_ = maintenance("st-maintenance", kSweepEvery, [this] {
             all_.dispatcher.sweep();
@@ -133,6 +137,7 @@ public:
                 sockets_.close_revoked();
                 all_.local.close_revoked();
             }
+            if (operations_ != nullptr) operations_->sweep(real_clock().now());
             all_.watches.sweep();
             all_.sessions.expire();
             all_.leases.expire();
@@ -143,6 +148,7 @@ public:
             heap_.sweep({now.requests, now.threads}, real_clock().now());
         });
         started_ = real_clock().now();
+        started_at_.store(std::chrono::system_clock::now());
         running_.store(true);
     }
 
@@ -158,7 +164,8 @@ public:
         sockets_.close();
         done = transport_.stop(kFlushTime) && done;
         all_.local.stop();
-        maintenance_ = {};  // ends and joins it
+        maintenance_ = {};                                          // ends and joins it
+        if (operations_ != nullptr) operations_->stop(kFlushTime);  // until then /readyz answers 503
         return done;
     }
 
@@ -173,6 +180,19 @@ public:
     void on_session_closed(std::function<void(std::string_view)> closed) { session_closed_ = std::move(closed); }
 
 private:
+    bool is_ready() const { return running_.load() && all_.dispatcher.pool().healthy(); }
+    ServerState state() {
+        return {[this] { return is_ready(); },
+                [this] {
+                    return metrics_text(all_, builtins_,
+                                        {transport_.stats(), sockets_.sockets(), started_at_.load(), is_ready()});
+                }};
+    }
+    json_rpc::Json info() {
+        json_rpc::Json info = server_info(all_, started_, transport_.stats(), sockets_.sockets());
+        if (operations_ != nullptr) info["operations"] = operations_->url();
+        return info;
+    }
     /// A function that needs a device which does not exist makes start() fail, and not its first call.
     void check_placements() const {
         for (const auto& entry : all_.dispatcher.functions().all()) {
@@ -191,9 +211,11 @@ private:
     SocketEndpoint sockets_;
     Router router_;
     net::Server transport_;
-    HeapTrimmer heap_;  ///< used by the maintenance thread
+    std::unique_ptr<Operations> operations_;  ///< null without such a port
+    HeapTrimmer heap_;                        ///< used by the maintenance thread
     std::jthread maintenance_;
     SteadyTime started_{};
+    std::atomic<SystemTime> started_at_{};
     std::atomic<bool> running_{false};
 };
 

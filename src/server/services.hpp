@@ -21,13 +21,15 @@
 #include "server/files/named_tensors.hpp"
 #include "server/local/local_clients.hpp"
 #include "server/local/sessions.hpp"
+#include "server/metrics/rejections.hpp"
 #include "server/rpc/task_watches.hpp"
 #include "tensor/transports/shm_transport.hpp"
 #include "tensor/transports/tensor_transfer.hpp"
 
 namespace shared_tensor::server {
 
-/// Counts the tensors that were transferred since the start, by transport, and the bytes copied for them. Thread-safe.
+/// Counts the tensors that were transferred since the start, by transport, with their bytes and the bytes copied for
+/// them. Thread-safe.
 class TransportTotals {
 public:
     void add(const tensor::TensorTransfer& transfer) {
@@ -35,6 +37,7 @@ public:
             const auto& count = transfer.counts()[i];
             if (count.tensors == 0) continue;
             totals_[i].tensors.fetch_add(count.tensors, std::memory_order_relaxed);
+            totals_[i].bytes.fetch_add(count.bytes, std::memory_order_relaxed);
             totals_[i].copied.fetch_add(count.copied, std::memory_order_relaxed);
         }
         compression_.add(transfer.compression());
@@ -43,19 +46,25 @@ public:
     CompressionTotals& compression() { return compression_; }
     const CompressionTotals& compression() const { return compression_; }
 
+    /// The totals of one transport, in the order of kTransportKinds.
+    tensor::TensorTransfer::Count count_of(std::size_t transport) const {
+        const Total& total = totals_[transport];
+        return {total.tensors.load(std::memory_order_relaxed), total.bytes.load(std::memory_order_relaxed),
+                total.copied.load(std::memory_order_relaxed)};
+    }
     codec::Json to_json() const {
         codec::Json json = codec::Json::object();
         for (std::size_t i = 0; i < totals_.size(); ++i) {
+            const auto count = count_of(i);
             json[std::string(tensor::name_of(tensor::kTransportKinds[i]))] = {
-                {"tensors", totals_[i].tensors.load(std::memory_order_relaxed)},
-                {"copied_bytes", totals_[i].copied.load(std::memory_order_relaxed)}};
+                {"tensors", count.tensors}, {"bytes", count.bytes}, {"copied_bytes", count.copied}};
         }
         return json;
     }
 
 private:
     struct Total {
-        std::atomic<std::uint64_t> tensors{0}, copied{0};
+        std::atomic<std::uint64_t> tensors{0}, bytes{0}, copied{0};
     };
     std::array<Total, tensor::kTransportKinds.size()> totals_;
     CompressionTotals compression_;
@@ -88,6 +97,7 @@ struct Services {
     NamedTensors names;
     runtime::UploadTable uploads;
     TransportTotals transports;
+    Rejections rejections;
     TaskWatches watches;  ///< before the dispatcher, whose tasks report changes until they end
     runtime::Dispatcher dispatcher;
     models::ModelTable models;

@@ -57,6 +57,62 @@ def test_a_set_is_one_version(names: NamedTensors) -> None:
         names.publish("set", {"a": SET["a"], "b": "text"})
 
 
+FLOATS = 1 << 18  # 1 MiB
+
+
+def test_large_tensors_are_copied_once(names: NamedTensors) -> None:
+    arrays = {"a": numpy.full(FLOATS, 3, numpy.float32), "b": numpy.full((2, 3), 3, numpy.float32)}
+    made = names.publish("weights", arrays)
+    assert made.copied == 4 * FLOATS + 24 and made.transport == "shm"
+    arrays["a"][:] = 4
+    one = names.publish("one", arrays["a"])
+    assert one.copied == 4 * FLOATS
+    assert (names.get("weights")["a"] == 3).all() and (names.get("one").tensor == 4).all()
+
+
+def test_tensors_made_in_shared_memory_are_published_without_a_copy(names: NamedTensors) -> None:
+    forms = {"a": numpy.zeros((2, FLOATS), numpy.float32), "b": ((3,), "float16"), "none": ((0,), "int64")}
+    made = names.empty_set(forms)
+    assert {name: (array.shape, str(array.dtype)) for name, array in made.items()} == {
+        "a": ((2, FLOATS), "float32"),
+        "b": ((3,), "float16"),
+        "none": ((0,), "int64"),
+    }
+    for array in made.values():
+        array[...] = 3
+    published = names.publish("weights", made)
+    assert published.copied == 0 and published.transport == "shm"
+    made["a"][:] = 4
+    assert (names.get("weights")["a"] == 3).all() and (names.get("weights")["b"] == 3).all()
+    assert names.publish("weights", made).copied == 8 * FLOATS + 6, "what was written is this process's own"
+    assert (names.get("weights")["a"] == 4).all()
+    with pytest.raises(ValueError, match="float33"):
+        names.empty_set({"a": ((1,), "float33")})
+
+
+def test_a_tensor_of_empty_is_published_without_a_copy(client: shared_tensor.Client, names: NamedTensors) -> None:
+    array = client.options(framework="numpy").empty([FLOATS])
+    array[:] = 3
+    assert NamedTensors(client).publish("one", array).copied == 0
+    array[:] = 4
+    assert (names.get("one").tensor == 3).all() and (array == 4).all()
+
+
+def test_what_was_published_outlives_its_publisher(client: shared_tensor.Client, names: NamedTensors) -> None:
+    program = (
+        "import numpy, os, signal, sys, shared_tensor\n"
+        "names = shared_tensor.NamedTensors(shared_tensor.Client(sys.argv[1], framework='numpy'))\n"
+        "born = names.empty_set({'a': ((1 << 18,), 'float32')})\n"
+        "born['a'][:] = 5\n"
+        "assert names.publish('born', born).copied == 0\n"
+        "names.publish('copied', {'a': numpy.full(1 << 18, 5, numpy.float32)})\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program, client.url]).returncode == -9
+    for name in ("born", "copied"):
+        assert (names.get(name)["a"] == 5).all()
+
+
 def test_part_of_a_set_and_the_list(names: NamedTensors) -> None:
     names.publish("set", SET)
     names.publish("one", SET["a"])

@@ -20,6 +20,7 @@
 #include "base/system/unique_fd.hpp"
 #include "client/local/lease_acknowledgements.hpp"
 #include "local/channel/channel.hpp"
+#include "local/segments/immutable_memory.hpp"
 #include "local/segments/received_segment.hpp"
 #include "tensor/device/lent_blocks.hpp"
 #include "tensor/transports/shm_transport.hpp"
@@ -27,6 +28,11 @@
 namespace shared_tensor::client {
 
 class SharedMemory;
+
+/// Why a forked child cannot use the channel of its parent.
+inline constexpr const char* kOfParent = "the local channel belongs to the process that this one was forked from";
+/// The server's reason for an error: `data.detail`, else the message.
+std::string detail_of(const json_rpc::Error& error);
 
 /// A message that names memory of this client. When the message has ended, `finished` runs on the background executor,
 /// with whether the server has read the message. In a forked child it does not run: the message belongs to the parent.
@@ -123,6 +129,13 @@ public:
     DeviceServer& devices() { return devices_; }
     /// Returns an uninitialised tensor in memory that the server may map, or in ordinary memory if that is exhausted.
     TensorRef make_tensor(std::span<const std::int64_t> shape, DType dtype);
+    /// Seals memory that is to be published, and maps it. It does not count against the limit of this client's
+    /// segments, because the server keeps it. When nothing here views it any more, the server is told.
+    MemoryBlock hand_over(local::ImmutableMemory& written);
+    /// Makes memory of this client immutable in which a tensor lies that is to be published. From then on writes of
+    /// this process stay in it. Does nothing if the tensor takes less than half of its segment, because the server
+    /// would keep all of it. False if the memory is not immutable afterwards: the server then copies the tensor.
+    bool seal(const void* data, std::uint64_t bytes);
     /// Releases leases whose tensors will not be read.
     void abandon(const std::vector<std::string>& leases) { acknowledgements_.release(leases); }
     void confirm(const std::vector<std::string>& leases) { acknowledgements_.confirm(leases); }
@@ -168,6 +181,7 @@ private:
 
     SharedMemory(const std::string& path, std::string token);
     std::string open_session(bool keeps_state);
+    std::shared_ptr<const void> owner_of(local::PooledSegmentPointer segment);
     std::unique_ptr<local::Mapping> map(const std::string& segment, const std::string& lease);
     local::MappingCache::Source ask_for(const std::string& segment);
     std::shared_ptr<const local::ReceivedSegment> received(const std::string& segment, std::size_t bytes);
@@ -202,6 +216,7 @@ private:
     std::string session_;
     json_rpc::Json offered_transports_;
     std::unique_ptr<local::SegmentPool> pool_;
+    std::unique_ptr<local::SegmentPool> handed_over_;  ///< immutable memory that the server keeps
 };
 
 }  // namespace shared_tensor::client

@@ -1,8 +1,9 @@
-#include "client/local/shared_memory.hpp"
+#include "client/transfers/publication.hpp"
 #include "client/transfers/transfer.hpp"
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -21,7 +22,7 @@ using Metadata = std::map<std::string, std::string>;
 class PutArguments final : public CallArguments {
 public:
     PutArguments(std::string_view name, const PutOptions& options, const TensorRef* tensor,
-                 const tensor::TensorSet* set = nullptr)
+                 const tensor::TensorSet* set)
         : name_(name), options_(&options), tensor_(tensor), set_(set) {}
 
     bool empty() const override { return false; }
@@ -52,7 +53,11 @@ std::string text_in(const ValueReader& object, std::string_view name) {
 }
 
 Published published(const ValueReader& reader) {
-    return {text_in(reader, "name"), number_in(reader, "version"), number_in(reader, "bytes")};
+    return {text_in(reader, "name"),
+            number_in(reader, "version"),
+            number_in(reader, "bytes"),
+            reader.has("copied") ? number_in(reader, "copied") : 0,
+            {}};
 }
 
 std::uint64_t version_in(const ValueReader& reader) { return number_in(reader, "version"); }
@@ -157,45 +162,47 @@ Client NamedTensors::repeating() const {
 }
 
 Published NamedTensors::put(std::string_view name, const TensorRef& tensor, const PutOptions& options) const {
-    client::SlotOf<published> result;
-    client_.call_into("tensor.put", PutArguments(name, options, &tensor), result);
-    return std::move(result.value);
+    return put_content(name, client::publication_of(*client_.core_, tensor::make_handle(tensor)), options);
 }
-
-namespace {
-
-/// Takes memory that is shared with the server if possible, so that the tensors are sent without a copy.
-tensor::TakeBlock block_from(const client::Core& core) {
-    return [&core](std::uint64_t bytes) {
-        try {
-            if (const auto memory = core.ports().memory()) {
-                auto segment = memory->take(bytes);
-                std::byte* const data = segment->segment().data();
-                return tensor::Block{data, std::move(segment)};
-            }
-        } catch (const tensor::CannotLend&) {  // more than this process shares at once
-        }
-        return tensor::plain_block(bytes);
-    };
-}
-
-}  // namespace
 
 Published NamedTensors::put_set(std::string_view name, const Members& members, const PutOptions& options) const {
-    const tensor::TensorMap tensors = by_name(members);
-    client::SlotOf<published> result;
-    const auto set = tensor::gather_set(tensors, block_from(*client_.core_));
-    client_.call_into("tensor.put", PutArguments(name, options, nullptr, &set), result);
-    return std::move(result.value);
+    return put_content(name, client::publication_of(*client_.core_, by_name(members)), options);
+}
+
+std::map<std::string, TensorRef> NamedTensors::empty_set(const std::map<std::string, TensorForm>& forms) const {
+    tensor::Manifest manifest;
+    for (const auto& [name, form] : forms)
+        manifest.emplace(name,
+                         tensor::Member{form.dtype, form.shape, 0, TensorRef::count_bytes(form.shape, form.dtype)});
+    const std::uint64_t bytes = tensor::lay_out(manifest);
+    const auto set = tensor::make_set(std::move(manifest), bytes, [this](std::uint64_t count) {
+        const auto size = static_cast<std::int64_t>(count);
+        const TensorRef memory = client_.make_tensor(std::span(&size, 1), DType::uint8);
+        return tensor::Block{memory.mutable_data(), memory.owner()};
+    });
+    std::map<std::string, TensorRef> tensors;
+    for (const auto& [name, member] : set.manifest)
+        tensors.emplace_hint(tensors.end(), name, tensor::member_of(set, member)->tensor());
+    return tensors;
 }
 
 Published NamedTensors::put_file(std::string_view name, const std::string& path, const PutOptions& options) const {
-    const auto file = tensor::read_safetensors_file(path, block_from(*client_.core_));
+    const auto file = client::publication_of_file(*client_.core_, path);
     PutOptions all = options;
     all.metadata.insert(file.metadata.begin(), file.metadata.end());
+    return put_content(name, file, all);
+}
+
+Published NamedTensors::put_content(std::string_view name, const client::Publication& content,
+                                    const PutOptions& options) const {
     client::SlotOf<published> result;
-    client_.call_into("tensor.put", PutArguments(name, all, nullptr, &file.set), result);
-    return std::move(result.value);
+    Receipt receipt;
+    const TensorRef* const tensor = content.tensor != nullptr ? &content.tensor->tensor() : nullptr;
+    client_.call_into("tensor.put", PutArguments(name, options, tensor, &content.set), result, &receipt);
+    Published made = std::move(result.value);
+    made.copied += content.copied + receipt.bytes_copied;
+    if (!receipt.transports.empty()) made.transport = receipt.transports.front().name;
+    return made;
 }
 
 NamedTensor NamedTensors::get(std::string_view name, std::optional<std::uint64_t> version) const {

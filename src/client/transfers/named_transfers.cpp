@@ -15,6 +15,8 @@ namespace shared_tensor {
 
 namespace {
 
+constexpr const char* kUpload = "upload";  // Published::transport
+
 bool is_about(const InvalidParams& error, std::string_view parameter) {
     return client::details_of(error).parameter == parameter;
 }
@@ -122,7 +124,8 @@ tensor::Metadata metadata_of(const PushOptions& options) {
 
 Published NamedTensors::push(std::string_view name, const TensorRef& tensor, const PushOptions& options) const {
     codec::TensorPointer handle = tensor::make_handle(tensor);
-    if (tensor::ElementReader(handle).data() == nullptr) handle = tensor::copy_tensor(handle, tensor::plain_block);
+    const bool is_copied = tensor::ElementReader(handle).data() == nullptr;
+    if (is_copied) handle = tensor::copy_tensor(handle, tensor::plain_block);
     // Only safetensors has metadata, but it lacks some dtypes.
     const bool is_raw = options.put.metadata.empty();
     const auto file_form = is_raw ? tensor::FileForm::raw : tensor::FileForm::safetensors;
@@ -133,30 +136,31 @@ Published NamedTensors::push(std::string_view name, const TensorRef& tensor, con
         sent.headers.add("Shared-Tensor-Dtype", std::string(name_of(handle->tensor().dtype())));
         sent.headers.add("Shared-Tensor-Shape", nlohmann::json(tensor::shape_of(handle)).dump());
     }
-    return {std::string(name), client::upload(*client_.core_, sent, options, client_.options_), handle->bytes()};
+    const std::uint64_t version = client::upload(*client_.core_, sent, options, client_.options_);
+    return {std::string(name), version, handle->bytes(), is_copied ? handle->bytes() : 0, kUpload};
 }
 
 namespace {
 
-Published push_as_file(client::Core& core, std::string_view name, const tensor::TensorSet& set,
+Published push_as_file(client::Core& core, std::string_view name, const tensor::TensorSet& set, std::uint64_t copied,
                        const PushOptions& options, const CallOptions& call) {
     const auto file = as_file([&] { return tensor::file_of(set, metadata_of(options)); });
     const auto sent = to_send(name, file, tensor::FileForm::safetensors, options);
-    return {std::string(name), client::upload(core, sent, options, call), sent.size};
+    return {std::string(name), client::upload(core, sent, options, call), sent.size, copied, kUpload};
 }
 
 }  // namespace
 
 Published NamedTensors::push_set(std::string_view name, const Members& members, const PushOptions& options) const {
     const auto set = tensor::gather_set(by_name(members), tensor::plain_block);
-    return push_as_file(*client_.core_, name, set, options, client_.options_);
+    return push_as_file(*client_.core_, name, set, set.data->bytes(), options, client_.options_);
 }
 
 Published NamedTensors::push_file(std::string_view name, const std::string& path, const PushOptions& options) const {
     const auto file = tensor::read_safetensors_file(path, tensor::plain_block);
     PushOptions all = options;
     all.put.metadata.insert(file.metadata.begin(), file.metadata.end());
-    return push_as_file(*client_.core_, name, file.set, all, client_.options_);
+    return push_as_file(*client_.core_, name, file.set, 0, all, client_.options_);
 }
 
 }  // namespace shared_tensor

@@ -72,18 +72,20 @@ Segment::Segment(std::size_t bytes, Sharing sharing) : SegmentFile(bytes, sharin
 
 bool Segment::seal() {
     if (sharing_ == Sharing::writable) return false;
+    if (private_.exchange(true)) return is_immutable(*descriptor_);
     // Replaces our shared mapping, which would prevent the seal, at the same address: readers there find the same
     // bytes. The new mapping is made elsewhere first, so that the old one stays if there is no memory.
     void* const sealed =
         ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor_->get(), 0);
-    if (sealed == MAP_FAILED) return false;
-    if (::mremap(sealed, size_, size_, MREMAP_MAYMOVE | MREMAP_FIXED, data_) == MAP_FAILED) {
-        ::munmap(sealed, size_);
-        return false;
-    }
-    (void)::fcntl(descriptor_->get(), F_ADD_SEALS, kFinalSeals);  // fails if it is sealed already
-    const int seals = ::fcntl(descriptor_->get(), F_GET_SEALS);
-    return seals >= 0 && (seals & F_SEAL_WRITE) != 0;
+    if (sealed != MAP_FAILED && ::mremap(sealed, size_, size_, MREMAP_MAYMOVE | MREMAP_FIXED, data_) != MAP_FAILED)
+        return ::fcntl(descriptor_->get(), F_ADD_SEALS, kFinalSeals) == 0;
+    if (sealed != MAP_FAILED) ::munmap(sealed, size_);
+    private_ = false;
+    return false;
+}
+
+bool Segment::differs(std::size_t offset, std::size_t bytes) const {
+    return private_ && has_written_pages(data_ + offset, bytes, best_page_table());
 }
 
 Segment::~Segment() {
@@ -102,14 +104,6 @@ bool is_plain_memory(const UniqueFd& descriptor) {
 
 bool has_no_hole(const UniqueFd& descriptor, std::size_t bytes) {
     return ::lseek(descriptor.get(), 0, SEEK_HOLE) == static_cast<off_t>(bytes);
-}
-
-/// Bytes of memory behind the descriptor. This includes pages beyond the end of the file, which can be freed at any
-/// time.
-std::uint64_t allocated_bytes(const UniqueFd& descriptor) {
-    constexpr std::uint64_t kBlock = 512;  // of st_blocks
-    struct stat found {};
-    return ::fstat(descriptor.get(), &found) == 0 ? static_cast<std::uint64_t>(found.st_blocks) * kBlock : 0;
 }
 
 /// Pages that posix_fallocate() made but no process touched count as holes until they are read once. Stops if reading
@@ -135,7 +129,7 @@ bool has_all_pages(const UniqueFd& descriptor, std::size_t bytes) {
     return has_no_hole(descriptor, bytes) && allocated_bytes(descriptor) <= before;
 }
 
-void check_memory(const UniqueFd& descriptor, std::size_t bytes, int wanted) {
+void check_kind(const UniqueFd& descriptor, std::size_t bytes, int wanted) {
     const int seals = ::fcntl(descriptor.get(), F_GET_SEALS);
     if (seals < 0) throw BadSegment("a segment must be a memfd");
     if (!is_plain_memory(descriptor)) throw BadSegment("a segment must be a memfd without MFD_HUGETLB");
@@ -145,24 +139,50 @@ void check_memory(const UniqueFd& descriptor, std::size_t bytes, int wanted) {
     if (::fstat(descriptor.get(), &found) != 0 || static_cast<std::uint64_t>(found.st_size) != bytes)
         throw BadSegment("a segment must have the size that was named");
     if (bytes == 0 || bytes % page_size() != 0) throw BadSegment("a segment must have whole pages");
+}
+
+void check_memory(const UniqueFd& descriptor, std::size_t bytes, int wanted) {
+    check_kind(descriptor, bytes, wanted);
     // After the seals: with F_SEAL_FUTURE_WRITE no process can make a hole any more.
     if (!has_all_pages(descriptor, bytes)) throw BadSegment("all pages of a segment must be there (posix_fallocate)");
 }
 
+std::byte* map(const UniqueFd& descriptor, std::size_t bytes, int flags) {
+    void* const mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, descriptor.get(), 0);
+    if (mapped == MAP_FAILED && errno == EACCES) throw BadSegment("a segment must be open for reading");
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    return static_cast<std::byte*>(mapped);
+}
+
 }  // namespace
+
+std::uint64_t allocated_bytes(const UniqueFd& memory) {
+    constexpr std::uint64_t kBlock = 512;  // of st_blocks
+    struct stat found {};
+    return ::fstat(memory.get(), &found) == 0 ? static_cast<std::uint64_t>(found.st_blocks) * kBlock : 0;
+}
+
+bool is_immutable(const UniqueFd& memory) {
+    constexpr int kAll = kSeals | kFinalSeals;
+    const int seals = ::fcntl(memory.get(), F_GET_SEALS);
+    return seals >= 0 && (seals & kAll) == kAll;
+}
 
 bool is_allocated(const UniqueFd& memory, std::size_t bytes) {
     return is_plain_memory(memory) && has_all_pages(memory, bytes);
 }
 
+Segment::Segment(std::shared_ptr<const UniqueFd> immutable, std::size_t bytes)
+    : SegmentFile(bytes, Sharing::read_only, std::move(immutable)) {
+    check_kind(*descriptor_, bytes, kSeals | kFinalSeals);
+    data_ = map(*descriptor_, bytes, MAP_PRIVATE | MAP_NORESERVE);
+    private_ = true;
+}
+
 Mapping::Mapping(const UniqueFd& descriptor, std::size_t bytes, Sharing sharing)
     : size_(bytes), private_(sharing == Sharing::read_only) {
     check_memory(descriptor, bytes, private_ ? kSeals : kWritableSeals);
-    const int flags = private_ ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
-    void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, descriptor.get(), 0);
-    if (mapped == MAP_FAILED && errno == EACCES) throw BadSegment("a segment must be open for reading");
-    if (mapped == MAP_FAILED) throw std::bad_alloc();
-    data_ = static_cast<std::byte*>(mapped);
+    data_ = map(descriptor, bytes, private_ ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED);
 }
 
 Mapping::~Mapping() {

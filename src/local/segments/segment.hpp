@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -63,7 +64,8 @@ protected:
 /// is mapped, then sealed against shrinking, growing and further writable mappings. It has no name in any file system
 /// and is freed with the last descriptor or mapping.
 ///
-/// All holders of the pointer share the bytes and must agree who writes when.
+/// All holders of the pointer share the bytes and must agree who writes when. Thread safety: all methods from any
+/// thread.
 class Segment final : public SegmentFile {
 public:
     /// `bytes` is a multiple of the page size. All pages are allocated at once, so later writes cannot run out of
@@ -71,17 +73,24 @@ public:
     /// descriptors. Even below that bound the kernel may run out of memory and kill processes: see
     /// PoolLimits::max_bytes.
     explicit Segment(std::size_t bytes, Sharing sharing = Sharing::read_only);
+    /// Takes memory that nobody can write to any more: see is_immutable(). This process wrote all of it, or has a
+    /// Mapping of it: then all pages are there, and that takes too long to check again. Throws as Mapping does.
+    Segment(std::shared_ptr<const UniqueFd> immutable, std::size_t bytes);
     ~Segment();
 
     std::byte* data() const { return data_; }
 
-    /// Makes the bytes immutable for all processes. This process must not write to data() any more: other processes do
-    /// not see such writes. False if the memory cannot be sealed: the bytes stay as they are, and other processes may
-    /// or may not see later writes to data(). Always false for a writable segment.
+    /// Makes the bytes immutable for all processes. From then on writes to data() stay in this process. False if the
+    /// kernel does not seal the memory, because a forked child has it mapped or a device writes to it: the bytes stay
+    /// as they are, and writes of this process stay in it. False for a writable segment, which does not change.
     bool seal();
+    /// Whether this process wrote to a page that contains the bytes after seal(): then other processes do not see these
+    /// writes.
+    bool differs(std::size_t offset, std::size_t bytes) const;
 
 private:
     std::byte* data_ = nullptr;
+    std::atomic<bool> private_{false};    ///< the mapping at data_ is private
     std::optional<GuardedMemory> guard_;  ///< for a writable segment: others may punch holes into it
 };
 
@@ -176,6 +185,13 @@ public:
 
 /// Whether all pages of a memfd are allocated and none is a huge page: only then no access can fail.
 bool is_allocated(const UniqueFd& memory, std::size_t bytes);
+
+/// Whether no process can change the bytes, the size or the seals of a memfd any more: it has all seals of kSeals and
+/// kFinalSeals. The kernel adds F_SEAL_WRITE only if no process has a writable shared mapping.
+bool is_immutable(const UniqueFd& memory);
+
+/// Bytes of memory behind a descriptor. They include pages beyond the end of the file.
+std::uint64_t allocated_bytes(const UniqueFd& memory);
 
 /// A mapping of another process's segment. Writes to a read-only segment stay in this process; writes to a writable
 /// segment are seen by all processes.

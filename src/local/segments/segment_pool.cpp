@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/concurrency/background.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "base/memory/buffer_pool.hpp"
 #include "base/system/fork.hpp"
@@ -43,13 +44,15 @@ private:
 constexpr std::size_t kSmallestPlace = 256;
 constexpr std::size_t kSmallestDivided = 64 << 10;
 constexpr std::size_t kPlacesOfSegment = 16;  // minimum of a divided segment
+constexpr std::size_t kLargeSegment = std::size_t{16} << 20;
 
 }  // namespace
 
 /// A segment, as one place or divided into many of one size.
 struct SegmentInUse : std::enable_shared_from_this<SegmentInUse> {
-    SegmentInUse(std::shared_ptr<SegmentShelf> the_shelf, IdleSegments::Entries&& the_entry, std::size_t bytes)
-        : shelf(std::move(the_shelf)), entry(std::move(the_entry)), place_bytes(bytes) {}
+    SegmentInUse(std::shared_ptr<SegmentShelf> the_shelf, IdleSegments::Entries&& the_entry, std::size_t of_a_place,
+                 std::size_t counted)
+        : shelf(std::move(the_shelf)), entry(std::move(the_entry)), place_bytes(of_a_place), counted_bytes(counted) {}
     SegmentInUse(const SegmentInUse&) = delete;
     SegmentInUse& operator=(const SegmentInUse&) = delete;
     ~SegmentInUse();
@@ -63,6 +66,7 @@ struct SegmentInUse : std::enable_shared_from_this<SegmentInUse> {
     const std::shared_ptr<SegmentShelf> shelf;
     IdleSegments::Entries entry;  // one, as the pool keeps it: giving it back allocates no memory for it
     const std::size_t place_bytes;
+    const std::size_t counted_bytes;  // in State::used_bytes
     std::atomic<bool> retired{false};
     const ForkMark made;
     std::vector<std::byte*> free;  // places; guarded by the shelf's state
@@ -87,12 +91,18 @@ struct SegmentShelf : std::enable_shared_from_this<SegmentShelf> {
     /// Returns the idle segment that was used last, or nothing: then a segment may be made. Counts it as used. Throws
     /// PoolFull.
     IdleSegments::Entries reserve(const Key& key, Sharing sharing);
+    /// Undoes reserve(), for a segment of `bytes`.
+    void cancel(std::size_t bytes) noexcept;
+    SegmentInUsePointer adopt(std::unique_ptr<Segment> segment, std::string_view principal);
+    /// A place that is all of `segment`.
+    PooledSegmentPointer whole(const SegmentInUsePointer& segment);
     /// Puts `place` into a segment with a free place; false if there is none.
     bool find_room(const Key& key, const PooledSegmentPointer& place);
     void add(const Key& key, const SegmentInUsePointer& segment);
     void end(SegmentInUse& segment, std::byte* place) noexcept;
     void forget_room(const SegmentInUse& ended) noexcept;
-    void put(IdleSegments::Entries segment, bool reusable) noexcept;
+    void put(IdleSegments::Entries segment, std::size_t counted, bool reusable) noexcept;
+    void free_later(IdleSegments::Entries& segments) noexcept;
 
     /// Makes `place` known. Throws std::bad_alloc; then nothing has changed.
     static void fill(State& held, const PooledSegmentPointer& place, const SegmentInUsePointer& in_use,
@@ -114,7 +124,7 @@ const std::string& PooledSegment::principal() const { return in_use_->principal(
 void PooledSegment::retire() { in_use_->retired.store(true); }
 
 bool PooledSegment::seal() {
-    if (in_use_->is_divided()) return false;
+    if (in_use_->is_divided() || !in_use_->made.is_alone()) return false;
     retire();
     return in_use_->segment().seal();
 }
@@ -128,7 +138,7 @@ SegmentInUse::~SegmentInUse() {
     if (!shelf->process.is_here()) return;
     if (is_divided()) shelf->forget_room(*this);
     const bool reusable = can_be_reused() && segment().sharing() == Sharing::read_only;
-    shelf->put(std::move(entry), reusable);
+    shelf->put(std::move(entry), counted_bytes, reusable);
 }
 
 namespace {
@@ -221,12 +231,12 @@ void SegmentShelf::forget_room(const SegmentInUse& ended) noexcept {
     }
 }
 
-void SegmentShelf::put(IdleSegments::Entries segment, bool reusable) noexcept {
+void SegmentShelf::put(IdleSegments::Entries segment, std::size_t counted, bool reusable) noexcept {
     Doomed doomed(gone, std::move(segment));
     const Segment& returned = *doomed.segments.front().memory;
     state.with([&](State& held) {
         --held.used_segments;
-        held.used_bytes -= returned.size();
+        held.used_bytes -= counted;
         if (!reusable || returned.size() > limits.max_idle_bytes) return;
         try {
             held.idle.put(doomed.segments);
@@ -236,6 +246,44 @@ void SegmentShelf::put(IdleSegments::Entries segment, bool reusable) noexcept {
         while (held.idle.bytes() > limits.max_idle_bytes)
             held.idle.evict(doomed.segments);
     });
+    free_later(doomed.segments);
+}
+
+/// Freeing a large segment takes long (150 ms for 1 GiB), and no caller should wait for it.
+void SegmentShelf::free_later(IdleSegments::Entries& segments) noexcept {
+    const auto is_large = [](const auto& one) { return one.memory->size() >= kLargeSegment; };
+    if (std::none_of(segments.begin(), segments.end(), is_large)) return;
+    try {
+        const auto doomed = std::make_shared<Doomed>(gone);
+        doomed->segments.swap(segments);
+        background_executor().post([shelf = shared_from_this(), doomed] {});
+    } catch (const std::bad_alloc&) {  // then the caller frees them
+    }
+}
+
+void SegmentShelf::cancel(std::size_t bytes) noexcept {
+    state.with([&](State& held) {
+        --held.used_segments;
+        held.used_bytes -= bytes;
+    });
+}
+
+SegmentInUsePointer SegmentShelf::adopt(std::unique_ptr<Segment> segment, std::string_view principal) {
+    if (!process.is_here()) throw std::bad_alloc();
+    const std::size_t size = segment->size();
+    const std::size_t held = std::max<std::size_t>(size, allocated_bytes(*segment->descriptor()));
+    const Key key{std::string(principal), held};
+    (void)reserve(key, Sharing::writable);  // takes no idle segment
+    try {
+        IdleSegments::Entries entry;
+        entry.push_back({key, std::move(segment)});
+        auto used = std::make_shared<SegmentInUse>(shared_from_this(), std::move(entry), size, held);
+        used->retired = true;
+        return used;
+    } catch (...) {
+        cancel(held);
+        throw;
+    }
 }
 
 SegmentInUsePointer SegmentShelf::take(std::size_t bytes, std::string_view principal, Sharing sharing,
@@ -249,12 +297,9 @@ SegmentInUsePointer SegmentShelf::take(std::size_t bytes, std::string_view princ
     try {
         if (!reused) entry.segments.push_back({std::move(key), std::make_unique<Segment>(size, sharing)});
         used = std::make_shared<SegmentInUse>(shared_from_this(), std::move(entry.segments),
-                                              place_bytes > 0 ? place_bytes : size);
+                                              place_bytes > 0 ? place_bytes : size, size);
     } catch (...) {
-        state.with([&](State& held) {
-            --held.used_segments;
-            held.used_bytes -= size;
-        });
+        cancel(size);
         throw;
     }
     // Every process that maps it sees these bytes.
@@ -265,12 +310,19 @@ SegmentInUsePointer SegmentShelf::take(std::size_t bytes, std::string_view princ
 SegmentPool::SegmentPool(PoolLimits limits, Gone gone)
     : shelf_(std::make_shared<SegmentShelf>(limits, std::move(gone))) {}
 
-PooledSegmentPointer SegmentPool::take(std::size_t bytes, std::string_view principal, Sharing sharing) {
+PooledSegmentPointer SegmentShelf::whole(const SegmentInUsePointer& segment) {
     auto place = std::make_shared<PooledSegment>();
-    const auto whole = shelf_->take(bytes, principal, sharing, 0);
-    shelf_->state.with(
-        [&](SegmentShelf::State& held) { SegmentShelf::fill(held, place, whole, whole->segment().data()); });
+    state.with([&](State& held) { fill(held, place, segment, segment->segment().data()); });
     return place;
+}
+
+PooledSegmentPointer SegmentPool::take(std::size_t bytes, std::string_view principal, Sharing sharing) {
+    return shelf_->whole(shelf_->take(bytes, principal, sharing, 0));
+}
+
+PooledSegmentPointer SegmentPool::adopt(std::shared_ptr<const UniqueFd> immutable, std::size_t bytes,
+                                        std::string_view principal) {
+    return shelf_->whole(shelf_->adopt(std::make_unique<Segment>(std::move(immutable), bytes), principal));
 }
 
 PooledSegmentPointer SegmentPool::take_place(std::size_t bytes, std::string_view principal) {

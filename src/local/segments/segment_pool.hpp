@@ -61,7 +61,8 @@ public:
     const std::string& principal() const;
     void retire() override;
     /// Calls Segment::seal(). The segment is never reused, whether that succeeds or not. False for one of several
-    /// places: the others are still written to.
+    /// places, because the others are still written to, and if this process has forked since the segment was made,
+    /// because the child may write to it.
     bool seal();
 
 private:
@@ -89,6 +90,10 @@ public:
     /// Like take(), but puts small tensors of one principal into a shared segment (PoolLimits::max_together), which
     /// needs one descriptor for all. Retiring one of them retires the whole segment.
     PooledSegmentPointer take_place(std::size_t bytes, std::string_view principal);
+    /// Takes immutable memory (see Segment). It is never reused. It counts as the bytes that the kernel holds for it.
+    /// Throws as take() does, and BadSegment.
+    PooledSegmentPointer adopt(std::shared_ptr<const UniqueFd> immutable, std::size_t bytes,
+                               std::string_view principal);
     /// Returns the reason why the pool cannot make another segment of any size; empty if it can.
     std::string full() const;
 

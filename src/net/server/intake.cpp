@@ -255,8 +255,10 @@ void Intake::reject(Stream& stream, const std::string& answer) {
 
 void Intake::expire(const std::shared_ptr<Connection>& connection) {
     const bool owes_request = connection->waiting.load() == Waiting::head;
-    if (owes_request && !context_.draining.load(std::memory_order_relaxed))
+    if (owes_request && !context_.draining.load(std::memory_order_relaxed)) {
+        context_.handler.rejected(connection->rejected ? 503 : 408);
         write_now(*connection->stream, connection->rejected ? too_many_ : too_slow_);
+    }
     context_.connections.drop(connection);
 }
 

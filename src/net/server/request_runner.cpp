@@ -193,6 +193,7 @@ After RequestRun::answer_unread(InputBuffer& input, const Framing& framing, cons
 }
 
 After RequestRun::reject(HeadRejection rejection, const RequestHead* head) {
+    context_.handler.rejected(rejection.status);
     const Response response = guarded("reject a request", bare_500(), [&] {
         return context_.handler.rejection(rejection.status, rejection.reason, head);
     });

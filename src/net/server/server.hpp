@@ -99,6 +99,8 @@ public:
     /// protocol's form. `head` is null if the request has no correct head. start() asks once for the answers that are
     /// sent without a request.
     virtual Response rejection(int status, std::string_view reason, const RequestHead* head) = 0;
+    /// The transport rejected a request with this status. Must not block.
+    virtual void rejected(int /*status*/) {}
 };
 
 struct ServerStats {

@@ -184,7 +184,8 @@ private:
     json_rpc::Error busy() const;
     json_rpc::Error queue_full(bool for_task) const;
     void keep_result(Execution& execution, const Prepared& prepared);
-    void follow_as_task(Execution& execution, const std::string& id);
+    void follow_as_task(Execution& execution, const std::string& id, std::shared_ptr<RunTime> run_time);
+    int code_of_task(const std::string& id, const CallOutcome& of_run) const;
     /// Keeps one call running that no connection waits for, until abandon(): a task, a notification, a call with an
     /// idempotency key.
     using Keeper = Guarded<WaiterPointer>;

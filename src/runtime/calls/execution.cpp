@@ -101,7 +101,7 @@ void Execution::end_with(Make make) noexcept {
         OutcomePointer outcome = make();
         const auto took = std::chrono::nanoseconds(real_clock().now() - begun_);
         compute_ns_.store(took.count(), std::memory_order_relaxed);
-        if (setup_.run_time != nullptr) setup_.run_time->note(took, outcome->failed());
+        if (setup_.run_time != nullptr) setup_.run_time->note(took, outcome->failed(), queue_time());
         finish(std::move(outcome));
     } catch (...) {
         finish(kNotKept);

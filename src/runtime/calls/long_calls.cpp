@@ -40,7 +40,7 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
     auto& waiter = std::get<WaiterPointer>(started);
     const std::shared_ptr<Execution> execution = waiter->execution();
     keeper->with([&](auto& held) { held = std::move(waiter); });
-    follow_as_task(*execution, *id);
+    follow_as_task(*execution, *id, ready.function->run_time);
     if (!spec.idempotency_key.empty()) {
         execution->observe({{}, {}, [this, key](const OutcomePointer&) { keys_.ended(key, 0); }});
     }
@@ -56,11 +56,21 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
     return info ? info : created;  // with a ttl of 0 the task may already be removed
 }
 
-void Dispatcher::follow_as_task(Execution& execution, const std::string& id) {
+void Dispatcher::follow_as_task(Execution& execution, const std::string& id, std::shared_ptr<RunTime> run_time) {
     execution.observe(
         {[this, id] { tasks_.started(id); },
          [this, id](double fraction, std::string_view message) { tasks_.progress(id, fraction, message); },
-         [this, id](const OutcomePointer& outcome) { tasks_.finish(id, outcome); }});
+         [this, id, run_time = std::move(run_time)](const OutcomePointer& outcome) {
+             tasks_.finish(id, outcome);
+             run_time->calls.count(code_of_task(id, *outcome));
+         }});
+}
+
+/// The task may have ended before its run, by its deadline or a cancellation.
+int Dispatcher::code_of_task(const std::string& id, const CallOutcome& of_run) const {
+    const auto info = tasks_.get(id, std::nullopt);
+    if (info && info->state == tasks::TaskState::cancelled) return static_cast<int>(ErrorCode::cancelled);
+    return info && info->outcome != nullptr ? info->outcome->code() : of_run.code();
 }
 
 /// Counts one more call that streams while the result lives. Returns null if the limit is reached.

@@ -23,6 +23,7 @@ public:
     const json_rpc::Error* error() const { return std::get_if<json_rpc::Error>(&result_); }
 
     bool failed() const { return error() != nullptr; }
+    int code() const { return failed() ? error()->code : 0; }  ///< of the error; 0: a result
     const codec::ValueBytes& bytes() const { return bytes_; }  ///< of memory; none for an error
 
 private:

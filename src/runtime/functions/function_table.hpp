@@ -17,6 +17,7 @@
 #include "base/bytes/latency_histogram.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "base/concurrency/spin.hpp"
+#include "runtime/functions/call_stats.hpp"
 #include "runtime/tasks/worker_pool.hpp"
 
 namespace shared_tensor::runtime {
@@ -25,12 +26,16 @@ using FunctionPointer = std::shared_ptr<const FunctionRecord>;
 
 bool takes_streams(const FunctionRecord& function);
 
-/// How long the runs of a function take, and how many failed. Thread safety: all methods from any thread.
+/// How long the runs of a function take, how many failed, and how its calls ended. Thread safety: all methods from any
+/// thread.
 class RunTime {
 public:
-    /// If two threads call it at once, one run may be missing from the mean: the mean is only an estimate.
-    void note(std::chrono::nanoseconds run, bool failed = false) {
+    /// `queue`: how long the run waited before it began. If two threads call it at once, one run may be missing from
+    /// the mean: the mean is only an estimate.
+    void note(std::chrono::nanoseconds run, bool failed = false, std::chrono::nanoseconds queue = {}) {
         runs_.record(run);
+        calls.run.record(run);
+        calls.queue.record(queue);
         if (failed) failures_.fetch_add(1, std::memory_order_relaxed);
         constexpr std::int64_t kWeight = 8;                       // a new run counts an eighth
         constexpr std::int64_t kMostNs = std::int64_t{10} << 20;  // a run that hung is forgotten after 30 brief runs
@@ -43,15 +48,17 @@ public:
     bool brief() const { return mean_ns_.load(std::memory_order_relaxed) < kSpinUs * std::int64_t{1000}; }
 
     /// Counts a run that was joined of so many calls.
-    void note_batch(std::size_t calls) {
+    void note_batch(std::size_t joined) {
         batches_.fetch_add(1, std::memory_order_relaxed);
-        batched_calls_.fetch_add(calls, std::memory_order_relaxed);
+        batched_calls_.fetch_add(joined, std::memory_order_relaxed);
     }
     std::uint64_t batches() const { return batches_.load(std::memory_order_relaxed); }
     std::uint64_t batched_calls() const { return batched_calls_.load(std::memory_order_relaxed); }
 
     Latencies latencies() const { return runs_.summary(); }
     std::uint64_t failures() const { return failures_.load(std::memory_order_relaxed); }
+
+    CallStats calls;
 
 private:
     std::atomic<std::int64_t> mean_ns_{0};  ///< weighted: recent runs count more
@@ -81,6 +88,7 @@ public:
         std::shared_ptr<tasks::Group> group;  ///< for concurrency(n); null: no limit
         std::shared_ptr<RunTime> run_time;
         bool streams = false;
+        std::uint64_t number = 0;               ///< functions that were added later have a higher number
         std::shared_ptr<BatchQueue> batches{};  ///< null: its calls are not joined
     };
     using EntryPointer = std::shared_ptr<const Entry>;

@@ -1,6 +1,7 @@
 #include "runtime/tables/lease_table.hpp"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace shared_tensor::runtime {
@@ -81,8 +82,8 @@ std::size_t LeaseTable::for_each(std::string_view client, std::span<const std::s
 }
 
 template <class Choose>
-LeaseTable::Held LeaseTable::end(bool counts_as_expired, Choose choose) {
-    Held held;
+LeaseTable::Memory LeaseTable::end(bool counts_as_expired, Choose choose) {
+    Memory held;
     state_.with([&](State& state) {
         choose(state.leases, [&](Entry& entry) {
             held.emplace_back();  // may throw, so before the lease is taken out
@@ -113,7 +114,7 @@ std::size_t LeaseTable::confirm(std::string_view client, std::span<const std::st
 }
 
 /// Ends leases of the client, or of any client.
-LeaseTable::Held LeaseTable::end_ids(std::span<const std::string> ids, std::optional<std::string_view> client) {
+LeaseTable::Memory LeaseTable::end_ids(std::span<const std::string> ids, std::optional<std::string_view> client) {
     return end(false, [&](Leases& leases, const auto& end_one) {
         for (const std::string& id : ids) {
             Entry* const found = client ? find(leases, *client, id) : leases.find(id);
@@ -123,13 +124,13 @@ LeaseTable::Held LeaseTable::end_ids(std::span<const std::string> ids, std::opti
 }
 
 std::size_t LeaseTable::release(std::string_view client, std::span<const std::string> ids, After after) {
-    const Held held = end_ids(ids, client);
+    const Memory held = end_ids(ids, client);
     if (after == After::retired) retire(held, false);
     return held.size();
 }
 
 std::size_t LeaseTable::revoke(std::span<const std::string> ids) {
-    const Held held = end_ids(ids, std::nullopt);
+    const Memory held = end_ids(ids, std::nullopt);
     retire(held, false);
     return held.size();
 }
@@ -145,7 +146,7 @@ std::size_t LeaseTable::renew(std::string_view client, std::span<const std::stri
 }
 
 std::size_t LeaseTable::client_ended(std::string_view client, bool process_is_gone) {
-    const Held held = end(true, [&](Leases& leases, const auto& end_one) {
+    const Memory held = end(true, [&](Leases& leases, const auto& end_one) {
         while (Entry* const found = leases.any_of(client))
             end_one(*found);
     });
@@ -163,7 +164,7 @@ std::size_t LeaseTable::session_ended(std::string_view session) {
 
 std::size_t LeaseTable::expire() {
     const SteadyTime now = clock_->now();
-    const Held held = end(true, [&](Leases& leases, const auto& end_one) {
+    const Memory held = end(true, [&](Leases& leases, const auto& end_one) {
         while (Entry* const found = leases.first_due(now))
             end_one(*found);
     });
@@ -215,6 +216,27 @@ LeaseStats LeaseTable::stats() const {
         stats.leases = state.leases.sums().entries;
         stats.bytes = state.leases.sums().bytes;
         return stats;
+    });
+}
+
+std::vector<LeaseTable::Held> LeaseTable::held() const {
+    return state_.with([](const State& state) {
+        std::map<std::string_view, Held> in_host_memory;
+        std::vector<Held> all;
+        for (const auto& [id, entry] : state.leases.entries()) {
+            const std::string& principal = entry.value.lease_holder.principal;
+            const codec::TensorPointer& tensor = entry.value.held.tensor;
+            if (tensor != nullptr && tensor->on_device()) {
+                all.push_back({principal, tensor, 1, entry.bytes()});
+                continue;
+            }
+            Held& sum = in_host_memory.try_emplace(principal, Held{principal}).first->second;
+            ++sum.leases;
+            sum.bytes += entry.bytes();
+        }
+        for (auto& [principal, sum] : in_host_memory)
+            all.push_back(std::move(sum));
+        return all;
     });
 }
 

@@ -102,6 +102,15 @@ public:
     std::vector<LeaseInfo> list(std::optional<std::string_view> principal = std::nullopt) const;
     LeaseStats stats() const;
 
+    /// Leases of one principal: all of them in host memory together, or one on a device.
+    struct Held {
+        std::string principal;
+        codec::TensorPointer on_device{};  ///< null: host memory
+        std::size_t leases = 0;
+        std::uint64_t bytes = 0;
+    };
+    std::vector<Held> held() const;
+
 private:
     struct Lease {
         LeaseHolder lease_holder;
@@ -112,7 +121,7 @@ private:
     };
     using Leases = OwnedTable<Lease>;  ///< the owner of an entry is LeaseHolder::client
     using Entry = Leases::Entry;
-    using Held = std::vector<LeasedBytes>;
+    using Memory = std::vector<LeasedBytes>;
     struct State {
         Leases leases;
         RandomIds ids{"l-"};
@@ -125,8 +134,8 @@ private:
     std::size_t for_each(std::string_view client, std::span<const std::string> ids, Use use);
     /// Ends the leases for which `choose(leases, end)` calls `end`.
     template <class Choose>
-    Held end(bool counts_as_expired, Choose choose);
-    Held end_ids(std::span<const std::string> ids, std::optional<std::string_view> client);
+    Memory end(bool counts_as_expired, Choose choose);
+    Memory end_ids(std::span<const std::string> ids, std::optional<std::string_view> client);
     std::string too_many() const;
     std::optional<Rejected> rejection(const State& state, const LeaseHolder& lease_holder, std::uint64_t bytes) const;
     static LeaseInfo info(const Entry& entry, SteadyTime now);

@@ -377,6 +377,9 @@ TaskStats TaskTable::stats() const {
         return TaskStats{state.count(TaskState::pending),
                          state.count(TaskState::running),
                          state.tasks.size() - state.unfinished(),
+                         state.count(TaskState::completed),
+                         state.count(TaskState::failed),
+                         state.count(TaskState::cancelled),
                          state.bytes.host,
                          state.bytes.device,
                          state.evicted};

@@ -54,7 +54,8 @@ struct TaskPage {
 };
 
 struct TaskStats {
-    std::size_t pending = 0, running = 0, finished = 0;
+    std::size_t pending = 0, running = 0, finished = 0;  ///< finished: in any of the three states below
+    std::size_t completed = 0, failed = 0, cancelled = 0;
     std::uint64_t host_bytes = 0, device_bytes = 0, evicted = 0;
 };
 

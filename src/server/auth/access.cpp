@@ -19,18 +19,11 @@ namespace {
 
 constexpr std::size_t kMinSecretBytes = 16;
 
-/// Returns "x" of "Bearer x". The case of the scheme is ignored (RFC 9110, section 11.1).
-std::optional<std::string_view> bearer(const net::Headers& headers) {
-    const auto value = headers.find("Authorization");
-    if (!value || headers.count("Authorization") != 1) return std::nullopt;
-    constexpr std::string_view kScheme = "bearer ";
-    if (value->size() <= kScheme.size() || !net::same_token(value->substr(0, kScheme.size()), kScheme))
-        return std::nullopt;
-    std::string_view secret = value->substr(kScheme.size());
-    while (secret.starts_with(' '))
-        secret.remove_prefix(1);
-    return secret;
+bool is_same(const AccessToken& a, const AccessToken& b) {
+    return a.name == b.name && a.secret == b.secret && a.admin == b.admin && a.allow == b.allow;
 }
+
+}  // namespace
 
 void check_tokens(const std::vector<AccessToken>& tokens) {
     for (const AccessToken& token : tokens) {
@@ -49,11 +42,18 @@ void check_tokens(const std::vector<AccessToken>& tokens) {
     }
 }
 
-bool is_same(const AccessToken& a, const AccessToken& b) {
-    return a.name == b.name && a.secret == b.secret && a.admin == b.admin && a.allow == b.allow;
+/// The case of the scheme is ignored (RFC 9110, section 11.1).
+std::optional<std::string_view> bearer(const net::Headers& headers) {
+    const auto value = headers.find("Authorization");
+    if (!value || headers.count("Authorization") != 1) return std::nullopt;
+    constexpr std::string_view kScheme = "bearer ";
+    if (value->size() <= kScheme.size() || !net::same_token(value->substr(0, kScheme.size()), kScheme))
+        return std::nullopt;
+    std::string_view secret = value->substr(kScheme.size());
+    while (secret.starts_with(' '))
+        secret.remove_prefix(1);
+    return secret;
 }
-
-}  // namespace
 
 bool is_loopback_host(std::string_view host) {
     if (host == "localhost" || host == "::1" || host == "[::1]") return true;
@@ -120,14 +120,16 @@ bool Access::is_allowed_origin(std::string_view origin) const {
 std::optional<Rejection> Access::check_place(const net::RequestHead& head) const {
     if (const auto origin = head.headers.find("Origin")) {
         if (head.headers.count("Origin") != 1 || !is_allowed_origin(*origin)) {
-            return Rejection{403, "requests of web pages are rejected: Origin is not among --allowed-origin"};
+            return Rejection{403, "requests of web pages are rejected: Origin is not among --allowed-origin",
+                             RejectedFor::origin};
         }
     }
     if (!head.peer.unix_socket && (loopback_ || !hosts_.empty())) {
         const auto host = head.headers.find("Host");
         if (!host || head.headers.count("Host") != 1 || !host_is_ours(*host)) {
             return Rejection{
-                403, "Host must be 127.0.0.1, localhost or [::1] with this server's port, or one of --allowed-host"};
+                403, "Host must be 127.0.0.1, localhost or [::1] with this server's port, or one of --allowed-host",
+                RejectedFor::host};
         }
     }
     return std::nullopt;
@@ -138,9 +140,11 @@ std::variant<Principal, Rejection> Access::check(const net::RequestHead& head) c
     const auto& certificate = head.peer.certificate;
     const bool needs_certificate = wants_certificates_ && !head.peer.unix_socket;
     if (needs_certificate && !certificate)
-        return Rejection{401, "this server wants a certificate of its clients: show one in the TLS handshake"};
+        return Rejection{401, "this server wants a certificate of its clients: show one in the TLS handshake",
+                         RejectedFor::certificate};
     if (needs_certificate && !certificate->is_good)
-        return Rejection{403, "the client's certificate is not valid, or of no authority that this server knows"};
+        return Rejection{403, "the client's certificate is not valid, or of no authority that this server knows",
+                         RejectedFor::certificate};
     const auto tokens = this->tokens();
     if (!tokens->empty()) return by_token(*tokens, bearer(head.headers), "Authorization: Bearer TOKEN");
     if (named_callers_) return by_name(head.peer, bearer(head.headers).value_or(""));
@@ -180,7 +184,8 @@ std::variant<Principal, Rejection> Access::by_token(const Tokens& tokens, const 
     for (const Token& one : tokens) {  // no early exit: the time must not reveal the token
         if (secret && equal_in_constant_time(*secret, one.token.secret)) found = &one;
     }
-    if (found == nullptr) return Rejection{401, std::string("this server wants a token: send ") + how};
+    if (found == nullptr)
+        return Rejection{401, std::string("this server wants a token: send ") + how, RejectedFor::token};
     Principal principal{"token:" + found->token.name, found->token.admin, found->grant};
     principal.use = clients_.of(principal.name, false);
     return principal;
@@ -209,7 +214,8 @@ std::variant<Principal, Rejection> Access::by_name(const net::Peer& peer, std::s
     auto checked = by_user(peer);
     if (std::holds_alternative<Rejection>(checked)) return checked;
     Principal caller{net::percent_decode(name).value_or(""), true};
-    if (caller.name.empty()) return Rejection{401, "this server wants the name of the caller as token"};
+    if (caller.name.empty())
+        return Rejection{401, "this server wants the name of the caller as token", RejectedFor::token};
     caller.use = clients_.of(caller.name, true);
     return caller;
 }
@@ -219,11 +225,14 @@ std::variant<Principal, Rejection> Access::by_user(const net::Peer& peer) const 
     if (is_own_user(peer)) return user(*peer.uid, true);
     if (insecure_) return peer.uid ? user(*peer.uid, false) : anonymous(peer);
     if (peer.uid_error != 0) {
-        return Rejection{503, std::string("the server could not ask the kernel which user is calling (") +
-                                  std::strerror(peer.uid_error) +
-                                  "): try again later; if it stays so, give it a token file or use a Unix socket"};
+        return Rejection{503,
+                         std::string("the server could not ask the kernel which user is calling (") +
+                             std::strerror(peer.uid_error) +
+                             "): try again later; if it stays so, give it a token file or use a Unix socket",
+                         RejectedFor::overload};
     }
-    return Rejection{403, "this server serves its own user only; start it with a token file to let others in"};
+    return Rejection{403, "this server serves its own user only; start it with a token file to let others in",
+                     RejectedFor::user};
 }
 
 namespace {
@@ -283,6 +292,8 @@ bool Permissions::allows(std::string_view method) const {
         return method.starts_with(std::string_view(allowed).substr(0, allowed.size() - 1));
     });
 }
+
+bool Permissions::names(std::string_view method) const { return !methods_.empty() && allows(method); }
 
 std::string reason_against(std::string_view method) {
     return "this token may not call " + std::string(method) + ": its line in the token file allows other methods";

@@ -16,6 +16,7 @@
 #include "net/message/message.hpp"
 #include "net/server/server.hpp"
 #include "server/auth/principal.hpp"
+#include "server/metrics/rejections.hpp"
 
 namespace shared_tensor::server {
 
@@ -23,7 +24,14 @@ namespace shared_tensor::server {
 struct Rejection {
     int status;          ///< 401, 403, or 503 if the kernel could not tell the client's user
     std::string reason;  ///< for people; says what to do
+    RejectedFor why;     ///< for /metrics
 };
+
+/// Throws std::invalid_argument for tokens that are too short, or that have the same name or secret.
+void check_tokens(const std::vector<AccessToken>& tokens);
+
+/// The token of the header Authorization; none if it is missing, double, or has another scheme than Bearer.
+std::optional<std::string_view> bearer(const net::Headers& headers);
 
 /// Decides which clients are admitted. Checks Host and Origin (against DNS rebinding and foreign web pages), then the
 /// certificate, then the token. Without tokens and certificates it checks the peer's user. Thread-safe.

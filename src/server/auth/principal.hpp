@@ -20,6 +20,8 @@ public:
     /// `methods` holds names, or prefixes such as "tensor.*"; empty: all methods.
     explicit Permissions(std::vector<std::string> methods) : methods_(std::move(methods)) {}
     bool allows(std::string_view method) const;
+    /// Whether the list is not empty and allows `method`.
+    bool names(std::string_view method) const;
     void revoke() { revoked_.store(true, std::memory_order_relaxed); }
     bool is_revoked() const { return revoked_.load(std::memory_order_relaxed); }
 
@@ -57,6 +59,8 @@ struct Principal {
     std::string account{};                       ///< the name under which its limits are counted; empty: `name`
 
     bool may_call(std::string_view method) const { return grant == nullptr || grant->allows(method); }
+    /// Metrics name other clients. So only admins may read them, and tokens whose list names "metrics".
+    bool may_read_metrics() const { return admin || (grant != nullptr && grant->names("metrics")); }
     const std::string& payer() const { return account.empty() ? name : account; }
     bool is_revoked() const { return grant != nullptr && grant->is_revoked(); }
 };

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "local/segments/received_segment.hpp"
 #include "protocol/codec/value.hpp"
 
 namespace shared_tensor::server {
@@ -77,9 +78,29 @@ tensor::TakeBlock NamedTensors::block_for(const std::string& owner) const {
 
 NamedTensors::Placed NamedTensors::place(const std::string& owner, const codec::TensorPointer& tensor) const {
     auto value = std::make_shared<NamedValue>();
+    if (auto block = kept(owner, tensor)) {
+        value->tensor = tensor::tensor_in(std::move(*block), tensor);
+        return {std::move(value), 0};
+    }
     const bool stays = can_seal(owner, tensor);
     value->tensor = stays ? tensor : tensor::copy_tensor(tensor, block_for(owner));
     return {std::move(value), stays ? 0 : tensor->bytes()};
+}
+
+/// Immutable memory of a client with the bytes of `tensor`, as a segment of the server's pool: it lives as long as the
+/// name, whatever becomes of the client. Nullopt if the tensor is to be copied: its memory is not immutable, or the
+/// tensor takes less than half of it, and the server would keep the rest too.
+std::optional<tensor::Block> NamedTensors::kept(const std::string& owner, const codec::TensorPointer& tensor) const {
+    if (pool_ == nullptr || tensor->on_device() || !tensor->tensor().is_contiguous()) return std::nullopt;
+    const auto place =
+        local::find_received(tensor->tensor().data(), tensor->bytes(),
+                             [&](const local::ReceivedMemory& memory) { return memory.principal() == owner; });
+    if (!place || place->offset % tensor::kMemberAlignment != 0) return std::nullopt;
+    const local::SegmentFile& memory = place->segment->segment();
+    if (!local::is_immutable(*memory.descriptor())) return std::nullopt;
+    if (local::allocated_bytes(*memory.descriptor()) / 2 > tensor->bytes()) return std::nullopt;
+    auto segment = pool_->adopt(memory.descriptor(), memory.size(), owner);
+    return tensor::Block{segment->data() + place->offset, std::move(segment)};
 }
 
 local::PooledSegmentPointer NamedTensors::segment_of(const codec::TensorPointer& tensor) const {
@@ -106,6 +127,11 @@ NamedTensors::Placed NamedTensors::place(const std::string& owner, const tensor:
 NamedTensors::Placed NamedTensors::place(const std::string& owner, tensor::Manifest manifest,
                                          const codec::TensorPointer& data) const {
     auto value = std::make_shared<NamedValue>();
+    if (auto block = kept(owner, data)) {
+        tensor::check_bools(manifest, block->data);
+        value->set = tensor::set_in(*block, data->bytes(), std::move(manifest));
+        return {std::move(value), 0};
+    }
     value->set = tensor::copy_set(std::move(manifest), data, block_for(owner));
     return {std::move(value), data->bytes()};
 }

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -61,7 +62,8 @@ public:
     const runtime::TensorStore& store() const { return store_; }
 
     /// place() copies the tensors once. It does not copy a single tensor that lies in a segment already, has no gaps,
-    /// and that nobody else can write to: it seals the segment instead. Throws std::bad_alloc, InvalidValue.
+    /// and that nobody else can write to: it seals the segment instead. It also keeps immutable memory of a client
+    /// without a copy: one tensor, or the data of a set. Throws std::bad_alloc, InvalidValue.
     struct Placed {
         std::shared_ptr<NamedValue> value;
         std::uint64_t copied = 0;  ///< bytes
@@ -96,6 +98,7 @@ public:
 
 private:
     local::PooledSegmentPointer segment_of(const codec::TensorPointer& tensor) const;
+    std::optional<tensor::Block> kept(const std::string& owner, const codec::TensorPointer& tensor) const;
     bool can_seal(const std::string& owner, const codec::TensorPointer& tensor) const;
 
     runtime::TensorStore store_;

@@ -116,6 +116,12 @@ public:
     /// Watches from now on whether memory that the client offered fails (SIGBUS).
     FaultWatch watch_memory() const { return FaultWatch(faults_); }
 
+    /// How many mappings of the client's segments there are, idle ones included.
+    std::size_t mapped() const {
+        const local::MappingCache::Use use = mappings_.use();
+        return use.used + use.idle;
+    }
+
     /// The reason why no result of any size can be lent in shared memory now; empty if there is none.
     std::string busy() const;
 

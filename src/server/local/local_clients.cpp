@@ -60,15 +60,26 @@ void LocalClients::Network::answer(local::ChannelId channel, const json_rpc::Res
     send(channel, {std::move(text), std::move(descriptors)});
 }
 
-void LocalClients::Network::segment_gone(const std::string& segment) {
-    std::vector<std::shared_ptr<LocalClient>> all;
-    clients.with([&](const auto& held) {
+std::vector<std::shared_ptr<LocalClient>> LocalClients::Network::all() const {
+    return clients.with([](const auto& held) {
+        std::vector<std::shared_ptr<LocalClient>> all;
         for (const auto& [channel, who] : held) {
             if (who.client != nullptr) all.push_back(who.client);
         }
+        return all;
     });
-    for (const auto& client : all)
+}
+
+void LocalClients::Network::segment_gone(const std::string& segment) {
+    for (const auto& client : all())
         client->segment_gone(segment);
+}
+
+LocalClients::Use LocalClients::use() const {
+    Use use{network_->clients.with([](const auto& clients) { return clients.size(); }), offered_.used(), 0};
+    for (const auto& client : network_->all())
+        use.mapped += client->mapped();
+    return use;
 }
 
 namespace {

@@ -56,6 +56,13 @@ public:
     /// Segments for tensors that are to be lent to clients.
     local::SegmentPool& pool() { return pool_; }
 
+    struct Use {
+        std::size_t channels = 0;  ///< connected processes
+        std::size_t offered = 0;   ///< segments that clients offered
+        std::size_t mapped = 0;    ///< mappings of these segments, idle ones included
+    };
+    Use use() const;
+
     bool opened(local::ChannelId channel, const local::Peer& peer) override;
     void received(local::ChannelId channel, local::Packet packet) override;
     void closed(local::ChannelId channel) override;
@@ -77,6 +84,7 @@ private:
 
         /// Null while the server does not listen.
         std::shared_ptr<local::ChannelServer> listening() const;
+        std::vector<std::shared_ptr<LocalClient>> all() const;
         void close(local::ChannelId channel) const;
         void send(local::ChannelId channel, local::OutgoingPacket packet) const;
         void answer(local::ChannelId channel, const json_rpc::Response& response,

@@ -90,7 +90,7 @@ void Builtins::insert(Description description, json_rpc::Json parameters,
                              {"params", std::move(parameters)},
                              {"result", {{"name", "result"}, {"schema", std::move(description.result)}}},
                              {"x-builtin", true}});
-    methods_[description.name] = {std::move(run), description.takes};
+    methods_.insert_or_assign(description.name, Method{std::move(run), description.takes});
 }
 
 const Builtins::Method* Builtins::find(std::string_view name) const {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -80,9 +81,11 @@ public:
     struct Method {
         std::function<Outcome(const BuiltinCall&)> run;
         Takes takes = Takes::no_time;
+        std::shared_ptr<runtime::CallStats> stats = std::make_shared<runtime::CallStats>();
     };
     /// Returns nullptr if the daemon has no method with this name.
     const Method* find(std::string_view name) const;
+    const std::unordered_map<std::string_view, Method>& methods() const { return methods_; }
     /// Method objects of OpenRPC for all methods, each with "x-builtin": true, in the order in which they were added.
     /// docs/protocol.md has the same list for people.
     const json_rpc::Json& descriptions() const { return descriptions_; }

@@ -222,7 +222,8 @@ void add_server_methods(Builtins& builtins, Services& all, std::function<Json()>
                           {"transports", transports()},
                           {"limits", map_of("integer")},
                           {"totals", "object"},
-                          {"local_socket?", "string"}})},
+                          {"local_socket?", "string"},
+                          {"operations?", "string"}})},
                  {}, [info = std::move(info)](const BuiltinCall&) { return info(); });
     builtins.add(
         {"server.ping", "Answers at once; the epoch is another one after every start.", object({{"epoch", "string"}})},

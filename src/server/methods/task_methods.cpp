@@ -63,7 +63,10 @@ public:
                                      &call.references,
                                      call.to.memory};
         auto submitted = all_.dispatcher.submit(spec, {duration(ttl), duration(deadline)});
-        if (auto* error = std::get_if<json_rpc::Error>(&submitted)) throw Rejected(std::move(*error));
+        if (auto* error = std::get_if<json_rpc::Error>(&submitted)) {
+            if (const auto function = all_.dispatcher.find(method)) function->run_time->calls.count(error->code);
+            throw Rejected(std::move(*error));
+        }
         return known(std::get<std::optional<tasks::TaskInfo>>(submitted));
     }
 

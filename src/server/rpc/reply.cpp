@@ -67,10 +67,12 @@ void print_value(const Json& id, const codec::Value& value, tensor::TensorTransf
     json_rpc::print_result(id, value.json, out, &placeholders);
 }
 
-void print_error(const Json& id, const Error& error, json_rpc::LongText& out) {
+/// Returns the code of the error.
+int print_error(const Json& id, const Error& error, json_rpc::LongText& out) {
     std::string text;
     json_rpc::print({id, error}, text);
     out += text;
+    return error.code;
 }
 
 json_rpc::Error too_long(std::size_t limit_bytes) {
@@ -110,9 +112,8 @@ std::optional<Error> unprintable(std::size_t limit_bytes) {
     }
 }
 
-void print_outcome(const Json& id, const runtime::CallOutcome& outcome, tensor::TensorTransfer& transfer,
-                   IssuedHandles& issued, const FaultWatch& memory, const ReplyLimits& limits,
-                   json_rpc::LongText& out) {
+int print_outcome(const Json& id, const runtime::CallOutcome& outcome, tensor::TensorTransfer& transfer,
+                  IssuedHandles& issued, const FaultWatch& memory, const ReplyLimits& limits, json_rpc::LongText& out) {
     if (outcome.failed()) return print_error(id, *outcome.error(), out);
     const std::size_t start = out.size(), whole_limit = out.limit();
     const bool batch_ends_first = whole_limit - start < limits.max_json_bytes;
@@ -139,10 +140,10 @@ void print_outcome(const Json& id, const runtime::CallOutcome& outcome, tensor::
     out.set_limit(whole_limit);
     // A plain value does not lie in that memory: the memory was checked when the value was made.
     if (!error && !outcome.value()->is_plain() && memory.failed()) error = runtime::memory_failed();
-    if (!error) return;
+    if (!error) return 0;
     issued.take_back();
     out.truncate(start);
-    print_error(id, *error, out);
+    return print_error(id, *error, out);
 }
 
 net::Response finish_reply(ReplyText json, const tensor::TensorTransfer& transfer) {

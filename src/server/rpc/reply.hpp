@@ -66,9 +66,10 @@ private:
 
 /// Prints one answer. Tensors go through `transfer` by its policy; objects become handles of `issued`. If the value
 /// cannot be printed, or memory that its tensors may lie in has failed (`memory`), prints an error that says why.
-/// Throws json_rpc::TextTooLong if the limit of `out` itself is too low.
-void print_outcome(const json_rpc::Json& id, const runtime::CallOutcome& outcome, tensor::TensorTransfer& transfer,
-                   IssuedHandles& issued, const FaultWatch& memory, const ReplyLimits& limits, json_rpc::LongText& out);
+/// Returns the code of the printed error; 0: a result. Throws json_rpc::TextTooLong if the limit of `out` itself is too
+/// low.
+int print_outcome(const json_rpc::Json& id, const runtime::CallOutcome& outcome, tensor::TensorTransfer& transfer,
+                  IssuedHandles& issued, const FaultWatch& memory, const ReplyLimits& limits, json_rpc::LongText& out);
 
 /// The HTTP answer around printed JSON: plain, or in frame form when tensors went by body.
 net::Response finish_reply(ReplyText json, const tensor::TensorTransfer& transfer);

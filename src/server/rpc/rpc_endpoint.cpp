@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/concurrency/at_end.hpp"
 #include "base/log/log.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/json_rpc/message.hpp"
@@ -46,7 +47,13 @@ RpcEndpoint::Target RpcEndpoint::find(std::string_view method) const {
 }
 
 std::variant<json_rpc::Message, json_rpc::Response> RpcEndpoint::parse(std::string_view json) const {
-    if (json.size() <= all_->options.requests.json.max_bytes) return json_rpc::parse(json, all_->options.requests);
+    if (json.size() <= all_->options.requests.json.max_bytes) {
+        auto parsed = json_rpc::parse(json, all_->options.requests);
+        if (const auto* rejected = std::get_if<json_rpc::Response>(&parsed))
+            all_->rejections.count_code(rejected->error()->code);
+        return parsed;
+    }
+    all_->rejections.count(RejectedFor::too_large);
     return json_rpc::Response{nullptr, json_rpc::parse_error("the JSON is longer than " +
                                                              std::to_string(all_->options.requests.json.max_bytes) +
                                                              " bytes: send tensors as application/vnd.shared-tensor")};
@@ -55,7 +62,7 @@ std::variant<json_rpc::Message, json_rpc::Response> RpcEndpoint::parse(std::stri
 net::Response RpcEndpoint::answer(const net::Request& request, bool is_frame, const Principal& principal,
                                   net::ResponseStream& response_stream) const {
     const auto frame = split(request, is_frame);
-    if (const auto* error = std::get_if<Error>(&frame)) return error_reply(nullptr, *error);
+    if (const auto* error = std::get_if<Error>(&frame)) return reject(nullptr, *error);
     const auto& [json, tensors] = std::get<codec::Frame>(frame);
     auto parsed = parse(json);
     if (const auto* rejected = std::get_if<json_rpc::Response>(&parsed))
@@ -71,15 +78,22 @@ net::Response RpcEndpoint::answer(const net::Request& request, bool is_frame, co
                          response_stream);
         return {};
     } catch (const Rejected& rejected) {
+        received.target->stats()->count(rejected.error.code);
         return error_reply(only->id.value_or(nullptr), rejected.error);
     }
+}
+
+/// Rejects a whole message.
+net::Response RpcEndpoint::reject(const Json& id, const Error& error) const {
+    all_->rejections.count_code(error.code);
+    return error_reply(id, error);
 }
 
 net::Response RpcEndpoint::answer(Received received, const CallDefaults& defaults, const Principal& principal,
                                   net::ResponseStream& response_stream) const {
     if (const auto* error = std::get_if<Error>(&defaults)) {
         const auto* only = only_request(received.message);
-        return error_reply(only != nullptr ? only->id.value_or(nullptr) : nullptr, *error);
+        return reject(only != nullptr ? only->id.value_or(nullptr) : nullptr, *error);
     }
     const SteadyTime now = real_clock().now();
     received.tensors.hold = all_->holder(principal);
@@ -97,7 +111,7 @@ net::Response RpcEndpoint::answer_items(Message& message, Received received, con
     if (parsed.items.size() > 1 && message.principal.use != nullptr)
         message.principal.use->requests.charge(parsed.items.size() - 1);
     if (parsed.is_batch && !defaults.idempotency_key.empty()) {
-        return error_reply(
+        return reject(
             nullptr, json_rpc::invalid_request("an Idempotency-Key header on a batch: give each item its own in meta"));
     }
     std::vector<Item> items;
@@ -183,7 +197,11 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
         return;
     }
     auto& call = std::get<runtime::StartedCall>(started);
-    if (item.request.is_notification()) return all_->dispatcher.detach(std::move(call));
+    if (item.request.is_notification()) {
+        const auto count = [function](const auto& outcome) { function->run_time->calls.count(outcome->code()); };
+        if (function != nullptr) call.waiter->execution()->observe({{}, {}, count});
+        return all_->dispatcher.detach(std::move(call));
+    }
     item.waiter = std::move(call.waiter);
     item.deadline = call.deadline;
 }
@@ -232,12 +250,32 @@ void RpcEndpoint::print(Message& message, Item& item, json_rpc::LongText& json) 
     message.transfer.set_policy(item.to.meta.policy);
     message.transfer.set_transports(item.to.transports());
     IssuedHandles issued(*all_, message.principal, item.to);
-    print_outcome(item.id(), *item.outcome, message.transfer, issued, item.to.memory, all_->options.replies, json);
+    int code = static_cast<int>(ErrorCode::response_too_large);  // if the batch has no room for it
+    const SteadyTime begun = real_clock().now();
+    const AtEnd counted([&] {
+        count(item, code);
+        runtime::CallStats* const stats = item.stats();
+        if (stats == nullptr) return;
+        const SteadyTime now = real_clock().now();
+        stats->serialise.record(now - begun);
+        stats->answer.record(now - message.begun);
+    });
+    code =
+        print_outcome(item.id(), *item.outcome, message.transfer, issued, item.to.memory, all_->options.replies, json);
+}
+
+/// Counts a request that was answered, or a notification that did not run: for its function or method, or else among
+/// the rejections.
+void RpcEndpoint::count(Item& item, int code) const {
+    if (!item.target) item.target = find(item.request.method);
+    if (runtime::CallStats* const stats = item.stats()) return stats->count(code);
+    all_->rejections.count_code(code);
 }
 
 net::Response RpcEndpoint::answer_one(Message& message, Item& item) const {
     finish(message, item);
     if (item.request.is_notification()) {
+        if (item.outcome != nullptr) count(item, item.outcome->code());
         net::Response nothing;
         nothing.status = 204;
         return nothing;
@@ -258,6 +296,7 @@ net::Response RpcEndpoint::answer_batch(Message& message, std::vector<Item>& ite
     }
     for (Item& item : items) {
         finish(message, item);
+        if (item.request.is_notification() && item.outcome != nullptr) count(item, item.outcome->code());
         if (item.request.is_notification()) continue;
         writer.add(item.id(), [&](json_rpc::LongText& out) { print(message, item, out); });
     }

@@ -26,6 +26,11 @@ public:
         const Builtins::Method* builtin = nullptr;
         runtime::FunctionTable::EntryPointer function{};
         bool streams() const { return function != nullptr && function->streams; }
+        runtime::CallStats* stats() const {
+            return builtin != nullptr    ? builtin->stats.get()
+                   : function != nullptr ? &function->run_time->calls
+                                         : nullptr;
+        }
     };
     Target find(std::string_view method) const;
 
@@ -70,6 +75,7 @@ private:
         std::chrono::nanoseconds queue{0}, compute{0};  // how long it waited to run, and how long its function ran
 
         const Builtins::Method* builtin() const { return target ? target->builtin : nullptr; }
+        runtime::CallStats* stats() const { return target ? target->stats() : nullptr; }
         json_rpc::Json id() const { return request.id.value_or(nullptr); }
     };
 
@@ -84,6 +90,8 @@ private:
     runtime::OutcomePointer run_builtin(Message& message, Item& item, const Builtins::Method& method) const;
     void finish(Message& message, Item& item) const;
     void print(Message& message, Item& item, json_rpc::LongText& json) const;
+    void count(Item& item, int code) const;
+    net::Response reject(const json_rpc::Json& id, const json_rpc::Error& error) const;
 
     Services* all_;
     const Builtins* builtins_;

@@ -121,7 +121,10 @@ void RpcSocket::receive(net::WebSocketMessage received) {
         return hear(item, {item.value, frame.tensors, std::move(received.bytes), bytes + item.elsewhere_bytes});
     }
     if (principal_.use != nullptr) {
-        if (const auto wait = principal_.use->requests.take()) return reject(request, too_many_requests(*wait));
+        if (const auto wait = principal_.use->requests.take()) {
+            all_.rejections.count(RejectedFor::rate);
+            return reject(request, too_many_requests(*wait));
+        }
     }
     if (request != nullptr && (request->method == "task.watch" || request->method == "task.unwatch"))
         return subscribe(*request);
@@ -163,7 +166,10 @@ void RpcSocket::start(RpcEndpoint::Received received) {
         ++calls.running;
         return std::nullopt;
     });
-    if (rejection) return reject(request, *rejection);
+    if (rejection) {
+        all_.rejections.count_code(rejection->code);
+        return reject(request, *rejection);
+    }
     const Json id = request != nullptr ? request->id.value_or(nullptr) : Json();
     const bool is_silent = request != nullptr && request->is_notification();
     if (request != nullptr) received.target = rpc_.find(request->method);
@@ -236,6 +242,7 @@ void RpcSocket::open_stream(const json_rpc::Request& request, const RpcEndpoint:
         entered = false;  // finish_stream() calls leave(); then another call may use the id, even before run() returns
         run.run();
     } catch (const Rejected& rejected) {
+        received.target->stats()->count(rejected.error.code);
         left();  // first: the client may use the id again once it has the answer
         answer_with(id, rejected.error);
     }

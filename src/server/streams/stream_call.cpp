@@ -216,7 +216,8 @@ void StreamCall::finish(const runtime::CallOutcome& outcome) {
     IssuedHandles issued(all_, principal_, to_);
     ReplyText json(all_, principal_);
     const auto failed = outcome.failed() ? runtime::make_outcome(explained(*outcome.error())) : nullptr;
-    print_outcome(id_, failed != nullptr ? *failed : outcome, transfer, issued, to_.memory, all_.options.replies, json);
+    function_->run_time->calls.count(print_outcome(id_, failed != nullptr ? *failed : outcome, transfer, issued,
+                                                   to_.memory, all_.options.replies, json));
     all_.transports.add(transfer);
     if (!out_->answer(std::move(json), transfer)) issued.take_back();
 }

@@ -1,10 +1,12 @@
 #include "tensor/files/tensor_file.hpp"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <filesystem>
-#include <fstream>
 #include <limits>
 #include <system_error>
 #include <utility>
@@ -45,6 +47,9 @@ constexpr std::array<std::pair<std::string_view, DType>, 20> kDTypeNames{{
 
 constexpr std::string_view kMetadata = "__metadata__";
 
+[[noreturn]] void fail_with_errno(const std::string& path) {
+    throw std::system_error(errno, std::generic_category(), path);
+}
 [[noreturn]] void fail(std::string why) { throw SafetensorsError("not a valid safetensors file: " + std::move(why)); }
 
 /// Returns a name from a file, quoted and shortened for an error message.
@@ -230,35 +235,57 @@ SafetensorsContent view_safetensors(std::span<std::byte> file, std::shared_ptr<c
             std::move(header.metadata)};
 }
 
-SafetensorsContent read_safetensors_file(const std::string& path, const TakeBlock& take) {
-    const auto fail_with_errno = [&] { throw std::system_error(errno, std::generic_category(), path); };
-    std::ifstream file(path, std::ios::binary);
-    if (!file) fail_with_errno();
-    if (!std::filesystem::is_regular_file(path)) throw SafetensorsError(path + ": no regular file");
-    const std::uint64_t size = std::filesystem::file_size(path);
-    const auto read = [&](void* to, std::uint64_t bytes) {
-        if (file.read(static_cast<char*>(to), static_cast<std::streamsize>(bytes))) return;
-        if (!file.eof()) fail_with_errno();
-        throw SafetensorsError(path + ": became shorter while it was read");
-    };
+SafetensorsSource open_safetensors(const std::string& path) {
+    SafetensorsSource source{path, UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), {}};
+    struct stat found {};
+    if (!source.file || ::fstat(source.file.get(), &found) != 0) fail_with_errno(path);
+    if (!S_ISREG(found.st_mode)) throw SafetensorsError(path + ": no regular file");
+    const auto size = static_cast<std::uint64_t>(found.st_size);
     if (size < 8) fail("it ends inside its header");
     std::array<std::byte, 8> prefix{};
-    read(prefix.data(), prefix.size());
+    source.read(0, prefix);
     std::string json(static_cast<std::size_t>(safetensors_json_size(prefix, size)), '\0');
-    read(json.data(), json.size());
-    SafetensorsHeader header = parse_safetensors_header(json, size - 8 - json.size());
-    Manifest placed = header.manifest;
+    source.read(8, std::as_writable_bytes(std::span(json)));
+    source.header = parse_safetensors_header(json, size - 8 - json.size());
+    return source;
+}
+
+void SafetensorsSource::read(std::uint64_t offset, std::span<std::byte> to) const {
+    while (!to.empty()) {
+        const ssize_t found = ::pread(file.get(), to.data(), to.size(), static_cast<off_t>(offset));
+        if (found < 0 && errno == EINTR) continue;
+        if (found < 0) fail_with_errno(path);
+        if (found == 0) fail_shorter();
+        offset += static_cast<std::uint64_t>(found);
+        to = to.subspan(static_cast<std::size_t>(found));
+    }
+}
+
+std::uint64_t SafetensorsSource::offset_of(const std::string& member) const {
+    return header.size + header.manifest.find(member)->second.offset;
+}
+
+void SafetensorsSource::fail_shorter() const { throw SafetensorsError(path + ": became shorter while it was read"); }
+
+void SafetensorsSource::check_bools(const TensorSet& set) const {
+    for (const auto& [name, member] : set.manifest) {
+        if (member.bytes > 0 && has_odd_bools(member.dtype, member.shape, {}, writable_data(set) + member.offset))
+            throw SafetensorsError(path + ": it has bools that are neither 0 nor 1");
+    }
+}
+
+SafetensorsContent read_safetensors_file(const std::string& path, const TakeBlock& take) {
+    SafetensorsSource source = open_safetensors(path);
+    Manifest placed = source.header.manifest;
     const std::uint64_t bytes = lay_out(placed);
     TensorSet set = make_set(std::move(placed), bytes, take);
     for (const auto& [name, member] : set.manifest) {
         if (member.bytes == 0) continue;
-        std::byte* to = writable_data(set) + member.offset;
-        file.seekg(static_cast<std::streamoff>(header.size + header.manifest.find(name)->second.offset));
-        read(to, member.bytes);
-        if (has_odd_bools(member.dtype, member.shape, {}, to))
-            throw SafetensorsError(path + ": it has bools that are neither 0 nor 1");
+        source.read(source.offset_of(name),
+                    {writable_data(set) + member.offset, static_cast<std::size_t>(member.bytes)});
     }
-    return {std::move(set), std::move(header.metadata)};
+    source.check_bools(set);
+    return {std::move(set), std::move(source.header.metadata)};
 }
 
 }  // namespace shared_tensor::tensor

@@ -14,6 +14,7 @@
 
 #include <shared_tensor/tensor_ref.hpp>
 
+#include "base/system/unique_fd.hpp"
 #include "protocol/codec/value.hpp"
 #include "tensor/element_reader.hpp"
 #include "tensor/files/tensor_set.hpp"
@@ -82,6 +83,23 @@ struct SafetensorsContent {
 };
 /// Reads a file that is in memory. The set views `file` and keeps `owner`. Throws SafetensorsError.
 SafetensorsContent view_safetensors(std::span<std::byte> file, std::shared_ptr<const void> owner);
+/// A file on disk whose header was read.
+struct SafetensorsSource {
+    std::string path;
+    UniqueFd file;
+    SafetensorsHeader header;
+
+    /// Reads all bytes of `to` from `offset` on. Throws SafetensorsError if the file became shorter, and
+    /// std::system_error that names the file.
+    void read(std::uint64_t offset, std::span<std::byte> to) const;
+    /// The offset of a member's elements in the file.
+    std::uint64_t offset_of(const std::string& member) const;
+    [[noreturn]] void fail_shorter() const;
+    /// Throws SafetensorsError for bools other than 0 and 1 in a set that was read from the file.
+    void check_bools(const TensorSet& set) const;
+};
+/// Opens a file and reads its header. Throws SafetensorsError, and std::system_error that names the file.
+SafetensorsSource open_safetensors(const std::string& path);
 /// Reads a file, with one copy, into a block from `take`. The file is not mapped, so that a file that is truncated
 /// meanwhile causes an exception and no SIGBUS. Throws SafetensorsError, std::bad_alloc, and std::system_error that
 /// names the file.

@@ -141,22 +141,38 @@ TensorSet gather_set(const TensorMap& tensors, const TakeBlock& take) {
     return set;
 }
 
+void check_bools(const Manifest& manifest, const std::byte* data) {
+    for (const auto& [name, member] : manifest) {
+        if (member.bytes > 0 && has_odd_bools(member.dtype, member.shape, {}, data + member.offset))
+            throw InvalidValue("manifest." + name, "bytes 0 and 1 for dtype bool", "other bytes");
+    }
+}
+
 TensorSet copy_set(Manifest manifest, const codec::TensorPointer& data, const TakeBlock& take) {
     const std::uint64_t bytes = data->bytes();
     const Block block = bytes > 0 ? take(bytes) : Block{};
     if (bytes > 0) std::memcpy(block.data, data_of(data), static_cast<std::size_t>(bytes));
-    for (const auto& [name, member] : manifest) {
-        if (member.bytes > 0 && has_odd_bools(member.dtype, member.shape, {}, block.data + member.offset))
-            throw InvalidValue("manifest." + name, "bytes 0 and 1 for dtype bool", "other bytes");
-    }
+    check_bools(manifest, block.data);
     return set_in(block, bytes, std::move(manifest));
 }
 
-codec::TensorPointer copy_tensor(const codec::TensorPointer& tensor, const TakeBlock& take) {
-    codec::TensorPointer copy = copy_own_tensor(tensor, take);
-    if (copy->bytes() > 0 && has_odd_bools(copy->tensor().dtype(), copy->tensor().shape(), {}, data_of(copy)))
+namespace {
+
+codec::TensorPointer with_checked_bools(codec::TensorPointer tensor) {
+    if (tensor->bytes() > 0 && has_odd_bools(tensor->tensor().dtype(), tensor->tensor().shape(), {}, data_of(tensor)))
         throw InvalidValue({}, "bytes 0 and 1 for dtype bool", "other bytes");
-    return copy;
+    return tensor;
+}
+
+}  // namespace
+
+codec::TensorPointer copy_tensor(const codec::TensorPointer& tensor, const TakeBlock& take) {
+    return with_checked_bools(copy_own_tensor(tensor, take));
+}
+
+codec::TensorPointer tensor_in(Block block, const codec::TensorPointer& like) {
+    return with_checked_bools(
+        make_handle(view_of(block.data, std::move(block.owner), like->tensor().dtype(), shape_of(like), {})));
 }
 
 codec::TensorPointer copy_own_tensor(const codec::TensorPointer& tensor, const TakeBlock& take) {

@@ -58,11 +58,16 @@ TensorSet set_in(const Block& block, std::uint64_t bytes, Manifest manifest);
 /// Copies all tensors into one new set.
 TensorSet gather_set(const TensorMap& tensors, const TakeBlock& take);
 
+/// Throws InvalidValue for bools other than 0 and 1. `data` is the allocation of the set.
+void check_bools(const Manifest& manifest, const std::byte* data);
 /// Copies a set from a message, because its sender may still write to that memory. `data` must be is_bytes().
 /// Throws InvalidValue for bools other than 0 and 1.
 TensorSet copy_set(Manifest manifest, const codec::TensorPointer& data, const TakeBlock& take);
 /// Copies a tensor into a contiguous one. Throws InvalidValue for bools other than 0 and 1.
 codec::TensorPointer copy_tensor(const codec::TensorPointer& tensor, const TakeBlock& take);
+/// Returns a view of `block`, which has the elements of the contiguous tensor `like`. Throws InvalidValue for bools
+/// other than 0 and 1.
+codec::TensorPointer tensor_in(Block block, const codec::TensorPointer& like);
 /// Like copy_tensor(), without the check of bools: for tensors of this process.
 codec::TensorPointer copy_own_tensor(const codec::TensorPointer& tensor, const TakeBlock& take);
 

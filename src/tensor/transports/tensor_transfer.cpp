@@ -73,7 +73,7 @@ codec::TensorPointer TensorTransfer::import(const Descriptor& descriptor) {
     Imported imported = transports_->find(descriptor.transport)->import(descriptor, incoming_);
     compressed_in_ += imported.compressed;
     if (imported.compressed > 0) uncompressed_in_ += descriptor.extent.bytes;
-    count(descriptor.transport, imported.copied);
+    count(descriptor.transport, imported.tensor->bytes(), imported.copied);
     if (imported.lent != nullptr) lent_.emplace_back(imported.lent);
     return std::move(imported.tensor);
 }
@@ -128,7 +128,7 @@ void TensorTransfer::describe(const codec::TensorPointer& handle, json_rpc::Long
         out.append(exported.content);
     }
     out += '}';
-    count(transport->kind(), exported.copied);
+    count(transport->kind(), handle->bytes(), exported.copied);
 }
 
 Json TensorTransfer::describe(const codec::TensorPointer& tensor) {
@@ -173,9 +173,10 @@ bool TensorTransfer::within_bounds(TransportKind transport, const codec::TensorP
     return transport != TransportKind::base64 || tensor->bytes() <= policy_.base64_max_bytes;
 }
 
-void TensorTransfer::count(TransportKind transport, std::uint64_t copied) {
+void TensorTransfer::count(TransportKind transport, std::uint64_t bytes, std::uint64_t copied) {
     Count& count = counts_[static_cast<std::size_t>(transport)];
     ++count.tensors;
+    count.bytes += bytes;
     count.copied += copied;
 }
 

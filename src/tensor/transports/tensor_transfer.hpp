@@ -114,7 +114,7 @@ public:
     std::string summary() const;
 
     struct Count {
-        std::uint64_t tensors = 0, copied = 0;
+        std::uint64_t tensors = 0, bytes = 0, copied = 0;  ///< bytes: of the tensors, uncompressed
     };
     /// Counts of both directions, in the order of kTransportKinds.
     const std::array<Count, kTransportKinds.size()>& counts() const { return counts_; }
@@ -122,7 +122,7 @@ public:
     CompressionCounts compression() const;
 
 private:
-    void count(TransportKind transport, std::uint64_t copied);
+    void count(TransportKind transport, std::uint64_t bytes, std::uint64_t copied);
     const Transport& choose(const codec::TensorPointer& tensor, TransportNotPossible::Reasons& reasons) const;
     bool within_bounds(TransportKind transport, const codec::TensorPointer& tensor) const;
 
