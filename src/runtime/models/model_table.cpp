@@ -179,8 +179,8 @@ std::variant<ModelTable::Info, Error> ModelTable::load_file(const Wanted& wanted
         return invalid_params("file", "a TorchScript file that can be shared so", why);
     } catch (const runtime::NameTaken& error) {
         return invalid_params("name", "one whose methods are no functions yet", error.name());
-    } catch (const std::invalid_argument&) {
-        return bad_name(wanted.name);
+    } catch (const std::invalid_argument& error) {
+        return invalid_params("name", "a name and options with which the model's methods can be shared", error.what());
     }
 }
 

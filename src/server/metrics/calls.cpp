@@ -47,6 +47,8 @@ std::vector<FunctionCalls> calls_by_function(std::vector<FunctionTable::EntryPoi
             all.push_back({kOthers, true});
         }
         all.back().add(function->run_time->calls);
+        all.back().batches += function->run_time->batches();
+        all.back().batched_calls += function->run_time->batched_calls();
     }
     return all;
 }
@@ -59,6 +61,14 @@ void add_calls(MetricsPage& page, const std::vector<FunctionCalls>& calls) {
             page.add(static_cast<double>(one.outcomes[i]),
                      {{"function", one.function}, {"outcome", std::string(runtime::kCallOutcomes[i].name)}});
         }
+    }
+    page.counter("joined_runs_total", "Runs of batched functions in which several calls were joined.");
+    for (const FunctionCalls& one : calls) {
+        if (one.batches > 0) page.add(static_cast<double>(one.batches), {{"function", one.function}});
+    }
+    page.counter("joined_calls_total", "Calls that were joined with others.");
+    for (const FunctionCalls& one : calls) {
+        if (one.batches > 0) page.add(static_cast<double>(one.batched_calls), {{"function", one.function}});
     }
     for (const Phase& phase : kPhases) {
         page.histogram(phase.name, phase.help);

@@ -29,6 +29,7 @@ struct FunctionCalls {
     std::string function;
     bool every_outcome = false;  ///< also outcomes that never occurred
     runtime::CallStats::Outcomes outcomes{};
+    std::uint64_t batches = 0, batched_calls = 0;  ///< runs that were joined, and the calls of all of them
     runtime::DurationBuckets::Counts queue{}, run{}, serialise{}, answer{};
 
     void add(const runtime::CallStats& stats);

@@ -134,6 +134,31 @@ TEST_CASE("a model is loaded with a dtype, without state, and in the place of an
     CHECK(call(port, "model.list")["models"].size() == 1);
 }
 
+TEST_CASE("calls of a model without state are joined", "[models]") {
+    const ModelDaemon server;
+    const int port = server.daemon.port();
+    const Client client = server.client();
+    Json params{{"name", "m"}, {"file", "twice.pt"}, {"batch", 4}, {"batch_wait_ms", 10'000}};
+    const Json rejected = respond(port, "model.load", params);
+    CHECK(rejected["error"]["data"]["parameter"] == "batch");
+    params["stateful"] = "no";
+    CHECK(call(port, "model.load", params)["batch"] == 4);
+    const auto twice = [&](float number) {
+        return std::async(std::launch::async, [&client, number] {
+            return client.call<at::Tensor>("m.forward", at::full({2, 3}, number, at::kFloat));
+        });
+    };
+    auto one = twice(1), other = twice(2);  // four rows: the batch is full, and nothing waits for 10 s
+    CHECK(at::equal(one.get(), at::full({2, 3}, 2, at::kFloat)));
+    CHECK(at::equal(other.get(), at::full({2, 3}, 4, at::kFloat)));
+    CHECK(call(port, "server.info")["totals"]["functions"]["m.forward"]["batches"] ==
+          Json({{"runs", 1}, {"calls", 2}}));
+    CHECK(call(port, "m.next") == 1);
+    params.update({{"replace", true}, {"batch_wait_ms", 10'001}});
+    const Json too_long = respond(port, "model.load", params);
+    CHECK_THAT(too_long["error"]["data"]["got"].get<std::string>(), ContainsSubstring("at most 10 s"));
+}
+
 TEST_CASE("calls that run while their model goes end on it", "[models]") {
     const ModelDaemon server;
     const int port = server.daemon.port();
