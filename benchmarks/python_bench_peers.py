@@ -8,8 +8,9 @@
 
 Operations: `add` adds two numbers in the server. `held` gets 64 MiB that the server has, `fresh` 64 MiB that it makes,
 and reads the first element. `publish` gives the server 64 arrays of 16 MiB, `attach` gets them and reads the first
-element of each. Of shared_tensor also: `born` publishes such arrays that were made where the server keeps them, `file` a
-safetensors file of them; `copy` and `read` only copy or read them into fresh memory. Only the packages of the named peer need to be installed.
+element of each. Of shared_tensor also: `born` publishes such arrays that were made where the server keeps them, `file`
+a safetensors file of them; `copy` and `read` only copy or read them into fresh memory. Only the packages of the named
+peer need to be installed.
 """
 
 from __future__ import annotations

@@ -150,6 +150,11 @@ class Prometheus:
             stdout=self.log, stderr=self.log, user=NOBODY, group=NOBODY, extra_groups=[])
 
     def __enter__(self):
+        try:
+            self.eventually(lambda: get(self.url + "/-/ready"), "Prometheus is not ready")
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_):
@@ -165,16 +170,21 @@ class Prometheus:
             return json.loads(error.read())
 
     def await_value(self, query):
+        result = self.eventually(lambda: self.ask("query", query=query)["data"]["result"], f"no value of {query}")
+        return result[0]["value"][1]
+
+    def eventually(self, ask, missing):
+        """What `ask` returns once it is true. Until Prometheus is ready, it answers with errors or not at all."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             try:
-                if result := self.ask("query", query=query)["data"]["result"]:
-                    return result[0]["value"][1]
-            except OSError:  # it is not up yet
+                if result := ask():
+                    return result
+            except OSError:
                 pass
             time.sleep(0.2)
         self.log.seek(0)
-        raise AssertionError(f"no value of {query} in time; Prometheus says:\n{self.log.read()}")
+        raise AssertionError(f"{missing} in time; its log:\n{self.log.read()}")
 
 
 if __name__ == "__main__":
