@@ -3,9 +3,9 @@
     pip install build/python/dist/shared_tensor-*.whl torch
     python benchmarks/batching_bench.py SILERO_VAD.JIT [--clients 32] [--seconds 3]
 
-The model is in the folder silero_vad of `scripts/fetch_deps --print-dir`. The two functions run the same model, one call
-at a time; the calls of the second are joined. They are measured by turns. The targets: at least 3 times the calls a
-second, and 99 of 100 calls end within the wait and the longest run.
+The model is in the folder silero_vad of `scripts/fetch_deps --print-dir`. The two functions run the same model, one
+call at a time; the calls of the second are joined. They are measured by turns. The targets: at least 3 times the calls
+a second, and 99 of 100 calls end within the wait and the longest run.
 """
 
 from __future__ import annotations

@@ -128,7 +128,9 @@ class Definition:
         self.timeout_ms = 0 if timeout is None else int(timeout * 1000)
         rows, wait = batched if isinstance(batched, tuple) else (batched or 0, 0.0)
         if batched is not None and (rows < 1 or wait < 0):
-            raise ValueError(f"{self.name}: batched=(rows, seconds) has at least one row and no negative time: {batched}")
+            raise ValueError(
+                f"{self.name}: batched=(rows, seconds) has at least one row and no negative time: {batched}"
+            )
         self.batch_rows = rows
         self.batch_wait_us = int(wait * 1_000_000)
         self.cache_ms = int((3600.0 if cached is True else float(cached)) * 1000)

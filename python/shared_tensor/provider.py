@@ -143,15 +143,16 @@ class SharedTensorProvider:
         are checked against them before the call.
 
         name: on the wire; default: the function's. cached: equal calls get the same result for an hour, or for this
-        number of seconds. concurrency: how many calls may run at once; 0: as many as there are workers. task: only as a
-        task (submit), for work of minutes. timeout: deadline in seconds of a call without its own. batched: calls that
-        wait at the same time run as one: their tensor arguments are joined along dimension 0, to at most this number of
-        rows, and each caller gets its own rows of the result. (rows, seconds): a call also waits so long for others. All
-        other arguments must be equal, else the calls run apart; a joined run that fails runs again call by call.
-        idempotent: running it twice does no harm; callers are told. version: part of the cache key. framework: of the tensors in arguments
-        whose type hint names none: "torch", "numpy", "jax" or "none". singleton: the function runs once for each set of
-        arguments, and the result is kept: all callers use the same model. singleton_key_formatter: says which calls get
-        the same result: "{size}" makes one result for each value of the argument `size`.
+        number of seconds. concurrency: how many calls may run at once; 0: as many as there are workers. task: only as
+        a task (submit), for work of minutes. timeout: deadline in seconds of a call without its own. batched: calls
+        that wait at the same time run as one: their tensor arguments are joined along dimension 0, to at most this
+        number of rows, and each caller gets its own rows of the result. (rows, seconds): a call also waits so long for
+        others. All other arguments must be equal, else the calls run apart; a joined run that fails runs again call by
+        call. idempotent: running it twice does no harm; callers are told. version: part of the cache key. framework:
+        of the tensors in arguments whose type hint names none: "torch", "numpy", "jax" or "none". singleton: the
+        function runs once for each set of arguments, and the result is kept: all callers use the same model.
+        singleton_key_formatter: says which calls get the same result: "{size}" makes one result for each value of the
+        argument `size`.
 
         Raises TypeError for parameters or type hints that callers cannot be told, ValueError for a name that is taken,
         and RuntimeError once the provider serves.

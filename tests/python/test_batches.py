@@ -16,9 +16,7 @@ from shared_tensor.errors import InvalidParams, RemoteError
 def gathered(provider: Process, arguments: list[dict[str, Any]]) -> list[Any]:
     async def call() -> list[Any]:
         async with AsyncClient(provider.url) as client:
-            return await asyncio.gather(
-                *(client.call("joined", **each) for each in arguments), return_exceptions=True
-            )
+            return await asyncio.gather(*(client.call("joined", **each) for each in arguments), return_exceptions=True)
 
     return asyncio.run(call())
 
