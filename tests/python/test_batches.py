@@ -9,8 +9,9 @@ import numpy
 import pytest
 from conftest import Process
 
-from shared_tensor import AsyncClient, Client, SharedTensorProvider
-from shared_tensor.errors import InvalidParams, RemoteError
+from shared_tensor import Client, SharedTensorProvider
+from shared_tensor.async_client import AsyncClient
+from shared_tensor.errors import FunctionFailed, InvalidParams
 
 
 def gathered(provider: Process, arguments: list[dict[str, Any]]) -> list[Any]:
@@ -33,7 +34,7 @@ def test_calls_at_the_same_time_run_as_one_and_each_gets_its_rows(provider: Proc
 def test_an_error_of_one_call_stays_its_own(provider: Process) -> None:
     results = gathered(provider, [{"x": numpy.full((2, 1), number)} for number in (1.0, -1.0)])
     assert results[0]["rows"] == [2, 2]  # it ran again, alone
-    assert isinstance(results[1], RemoteError)
+    assert isinstance(results[1], FunctionFailed)
     assert "below zero" in str(results[1])
 
 

@@ -99,7 +99,7 @@ def test_arguments_by_position_by_name_and_both(client: shared_tensor.Client) ->
         (lambda c: c.typed(1, "", "", [1, 2]), r"pair\[1\]", "string"),
         (lambda c: c.typed(1, "", "", [1, "a"], "x"), "maybe", "integer or null"),
         (lambda c: c.typed(1, "", "", [1, "a"], None, {"kind": "c"}), "options.kind", "one of 'a', 'b'"),
-        (lambda c: c.scale([1.0]), "x", "tensor"),
+        (lambda c: c.scale(1.0), "x", "tensor"),
         (lambda c: c.use(1, [1.0]), "model", "a handle of a Model"),
     ],
 )
