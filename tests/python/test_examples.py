@@ -72,8 +72,9 @@ def test_two_processes_have_one_model_in_memory(server: str) -> None:
     results = re.findall(r"output (\S+),", output)
     added = [int(mib) for mib in re.findall(r"^process \d: .* (\d+) MiB added$", output, re.MULTILINE)]
     assert len(results) == 3 and len(set(results)) == 1, output
-    # The server has the memory as well, so each of the three has a third. Copies would add the whole size twice.
-    assert len(added) == 2 and 0.5 * size < sum(added) < 0.9 * size, output
+    # A page counts for the processes that use it, for each in part. The server keeps the memory, but uses no page of
+    # it, so each of the two has a half. Copies would add the whole size twice.
+    assert len(added) == 2 and 0.5 * size < sum(added) < 1.1 * size, output
 
 
 def test_readers_see_whole_versions(server: str) -> None:
@@ -90,9 +91,9 @@ def test_workers_of_a_dataloader_have_one_dataset_in_memory(server: str) -> None
     size = int(re.findall(r"^published (\d+) MiB$", output, re.MULTILINE)[0])
     lines = re.findall(r"^(\w+): (\d) workers read all images: (\w+), (\d+) MiB shared, (-?\d+) MiB own$", output, re.M)
     assert [line[:3] for line in lines] == [("fork", "2", "True"), ("spawn", "2", "True")], output
-    # The server has the memory as well, so the workers have between a half and two thirds of it, and their batches.
-    # A copy in each worker would be twice the size, as memory of its own.
-    assert all(0.4 * size < int(shared) < 0.9 * size and int(own) < 0.5 * size for *_, shared, own in lines), output
+    # The server uses no page of the memory, so the workers together have all of it, and their batches. A copy in each
+    # worker would be twice the size, as memory of its own.
+    assert all(0.4 * size < int(shared) < 1.1 * size and int(own) < 0.5 * size for *_, shared, own in lines), output
 
 
 # The same as the example in C++ finds.
