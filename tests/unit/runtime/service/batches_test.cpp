@@ -380,9 +380,15 @@ TEST_CASE("a joined run goes on for its other callers, and is cancelled when the
 TEST_CASE("a call waits for others until the batch is full or its time is over", "[service][batches]") {
     Functions functions;
     Server server(functions);
-    const auto one = server.started("patient", args(column({1})));  // its worker waits now, or soon
+    const auto one = server.started("patient", args(column({1})));
+    const auto is_taken = [&] {
+        const auto pool = server.dispatcher.pool().stats();
+        return pool.busy == 1 && pool.queued == 0;
+    };
+    REQUIRE(eventually(is_taken));  // its worker waits
     const auto two = server.started("patient", args(column({2})));
     const auto rest = server.started("patient", args(column({3, 4})));
+    CHECK(one.waiter->wait_until(real_clock().now() + 5s) != nullptr);  // it is full, so it does not wait for 10 s
     CHECK(Server::result(one) == Numbers{2});
     CHECK(Server::result(two) == Numbers{4});
     CHECK(Server::result(rest) == Numbers{6, 8});
