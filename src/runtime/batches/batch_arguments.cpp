@@ -18,7 +18,7 @@ bool is_tensor(const Value& value) { return codec::marker_of(value.json) == Mark
 
 Value value_of(const codec::TensorPointer& tensor) { return {Json{{"$tensor", 0}}, {tensor}}; }
 
-/// The number of rows of a tensor argument, which must be that of the others.
+/// Returns the number of rows of a tensor argument. Throws InvalidValue if another argument has a different number.
 std::int64_t rows_of_argument(const TensorRef& tensor, std::optional<std::int64_t> known) {
     if (tensor.rank() == 0)
         throw InvalidValue({}, "a tensor with at least one dimension, along which calls are joined", "one without");

@@ -73,7 +73,7 @@ TEST_CASE("it must be named by an address, localhost or a listed host", "[operat
         CHECK(daemon.status("/readyz", {{"Host", host}}) == 403);
     }
     CHECK(daemon.status("/metrics", {{"Origin", "http://127.0.0.1"}}) == 403);
-    // The list of one port is not that of the other.
+    // Each port has a list of hosts of its own.
     CHECK(http_request(daemon.port(), "GET", "/healthz", {}, {{"Host", "gpu-host"}}).status == 403);
     CHECK(http_request(daemon.port(), "GET", "/healthz", {}, {{"Host", "10.1.2.3"}}).status == 403);
 }
