@@ -17,6 +17,7 @@
 #include <chrono>
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -57,6 +58,11 @@ struct PutOptions {
     std::map<std::string, std::string> metadata{};
 };
 
+/// Is told how many bytes of a file have arrived at the other side, and the file's size. The numbers are equal at the
+/// end; a transfer that has to begin again also begins again to count. Called on the threads of the transfer, by one at
+/// a time; a slow call delays the transfer. An exception ends the transfer, which throws it.
+using TransferProgress = std::function<void(std::uint64_t bytes, std::uint64_t size)>;
+
 /// How a named tensor is fetched over the network: in ranges, or with ClientOptions::compression by one request for the
 /// whole compressed file (if its connection breaks, ranges are used for the rest).
 struct PullOptions {
@@ -67,6 +73,7 @@ struct PullOptions {
     std::size_t connections = 4;                     ///< at once; limited by ClientOptions::connections
     std::size_t range_bytes = std::size_t{4} << 20;  ///< size of one request's range
     bool verify = true;                              ///< checks each range against a digest from the server
+    TransferProgress progress{};                     ///< called after each range; a compressed file is one range
 };
 
 /// How a named tensor is sent over the network.
@@ -80,6 +87,7 @@ struct PushOptions {
     /// with each part, even without `verify`. Not possible with PutOptions::if_version, since the server could not know
     /// which push published the version.
     bool resume = false;
+    TransferProgress progress{};  ///< called after each part
 };
 
 struct NamedTensorInfo {

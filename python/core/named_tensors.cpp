@@ -75,12 +75,22 @@ nb::dict dict_of(const NamedTensorInfo& info) {
     return fields;
 }
 
+/// `report` is None or takes two integers. It is called with the GIL; what it raises ends the transfer.
+TransferProgress progress_of(const nb::object& report) {
+    if (report.is_none()) return {};
+    return [&report](std::uint64_t bytes, std::uint64_t size) {
+        const nb::gil_scoped_acquire gil;
+        report(bytes, size);
+    };
+}
+
 /// `remote`: in parallel parts, for servers on other hosts.
 nb::tuple publish(const PyNamedTensors& self, const std::string& name, const nb::object& tensors, Metadata metadata,
-                  OptionalVersion if_version, bool remote) {
+                  OptionalVersion if_version, bool remote, const nb::object& progress) {
     const PutOptions put{if_version, std::move(metadata)};
     PushOptions push;
     push.put = put;
+    push.progress = progress_of(progress);
     const auto send = [&](const auto& content) {
         return self.with([&](const NamedTensors& names) {
             return remote ? names.push(name, content, push) : names.put(name, content, put);
@@ -91,19 +101,21 @@ nb::tuple publish(const PyNamedTensors& self, const std::string& name, const nb:
 }
 
 nb::tuple publish_file(const PyNamedTensors& self, const std::string& name, const std::string& path, Metadata metadata,
-                       OptionalVersion if_version, bool remote) {
+                       OptionalVersion if_version, bool remote, const nb::object& progress) {
     const PutOptions put{if_version, std::move(metadata)};
     PushOptions push;
     push.put = put;
+    push.progress = progress_of(progress);
     return tuple_of(self.with([&](const NamedTensors& names) {
         return remote ? names.push_file(name, path, push) : names.put_file(name, path, put);
     }));
 }
 
 NamedTensor get(const PyNamedTensors& self, const std::string& name, OptionalVersion version,
-                const std::optional<std::vector<std::string>>& members, bool remote) {
+                const std::optional<std::vector<std::string>>& members, bool remote, const nb::object& progress) {
     PullOptions pull;
     pull.version = version;
+    pull.progress = progress_of(progress);
     return self.with([&](const NamedTensors& names) {
         if (members) return names.get(name, *members);
         return remote ? names.pull(name, pull) : names.get(name, version);
@@ -131,10 +143,13 @@ void define_named_tensors(nb::module_& module) {
 
     nb::class_<PyNamedTensors>(module, "NamedTensors")
         .def("__init__", [](PyNamedTensors* self, const PyClient& client) { new (self) PyNamedTensors{client.client}; })
-        .def("publish", &publish, "name"_a, "tensors"_a, "metadata"_a, "if_version"_a.none(), "remote"_a)
-        .def("publish_file", &publish_file, "name"_a, "path"_a, "metadata"_a, "if_version"_a.none(), "remote"_a)
+        .def("publish", &publish, "name"_a, "tensors"_a, "metadata"_a, "if_version"_a.none(), "remote"_a,
+             "progress"_a.none())
+        .def("publish_file", &publish_file, "name"_a, "path"_a, "metadata"_a, "if_version"_a.none(), "remote"_a,
+             "progress"_a.none())
         .def("empty_set", &empty_set)
-        .def("get", &get, "name"_a, "version"_a.none(), "members"_a.none(), "remote"_a)
+        .def("get", &get, "name"_a, "version"_a.none(), "members"_a.none(), "remote"_a,
+             "progress"_a.none())
         .def("list",
              [](const PyNamedTensors& self, const std::string& prefix) {
                  nb::list list;

@@ -156,13 +156,32 @@ class NamedTensor:
 class NamedTensors:
     def __init__(self, client: Client) -> None: ...
     def publish(
-        self, name: str, tensors: Any, metadata: dict[str, str], if_version: int | None, remote: bool
+        self,
+        name: str,
+        tensors: Any,
+        metadata: dict[str, str],
+        if_version: int | None,
+        remote: bool,
+        progress: Callable[[int, int], Any] | None,
     ) -> tuple[str, int, int, int, str]: ...
     def empty_set(self, forms: list[tuple[str, str, list[int]]]) -> dict[str, Tensor]: ...
     def publish_file(
-        self, name: str, path: str, metadata: dict[str, str], if_version: int | None, remote: bool
+        self,
+        name: str,
+        path: str,
+        metadata: dict[str, str],
+        if_version: int | None,
+        remote: bool,
+        progress: Callable[[int, int], Any] | None,
     ) -> tuple[str, int, int, int, str]: ...
-    def get(self, name: str, version: int | None, members: list[str] | None, remote: bool) -> NamedTensor: ...
+    def get(
+        self,
+        name: str,
+        version: int | None,
+        members: list[str] | None,
+        remote: bool,
+        progress: Callable[[int, int], Any] | None,
+    ) -> NamedTensor: ...
     def list(self, prefix: str) -> list[Kwargs]: ...
     def remove(self, name: str) -> bool: ...
     def watch(self, name: str, after: int, seconds: float) -> int | None: ...

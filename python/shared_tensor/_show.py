@@ -39,17 +39,21 @@ def signature(method: Mapping[str, Any]) -> str:
     return f"{method['name']}({', '.join(map(one, method['params']))}) -> {result}"
 
 
+def _bar(**options: Any) -> Any:
+    """A bar of tqdm; None where tqdm is not installed."""
+    try:
+        from tqdm.auto import tqdm  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        return None
+    return tqdm(**options)
+
+
 class ProgressBar:
     """A bar of tqdm for a task. Without tqdm nothing is shown."""
 
     def __init__(self, name: str) -> None:
         self._fraction = 0.0
-        self._bar: Any = None
-        try:
-            from tqdm.auto import tqdm  # type: ignore[import-untyped,unused-ignore]
-        except ImportError:
-            return
-        self._bar = tqdm(desc=name, total=1, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}{postfix}")
+        self._bar = _bar(desc=name, total=1, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}{postfix}")
 
     def show(self, status: TaskStatus) -> None:
         if self._bar is None:
@@ -60,5 +64,25 @@ class ProgressBar:
         self._bar.set_postfix_str(status.message)
 
     def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+class TransferBar:
+    """A bar of tqdm for the bytes of a transfer, to be called with the bytes that arrived and the size. Without tqdm
+    nothing is shown."""
+
+    def __init__(self, name: str) -> None:
+        self._bar = _bar(desc=name, total=0, unit="B", unit_scale=True, unit_divisor=1024)
+
+    def __call__(self, arrived: int, size: int) -> None:
+        if self._bar is not None:
+            self._bar.total = size
+            self._bar.update(arrived - self._bar.n)
+
+    def __enter__(self) -> TransferBar:
+        return self
+
+    def __exit__(self, *ended: object) -> None:
         if self._bar is not None:
             self._bar.close()

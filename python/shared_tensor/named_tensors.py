@@ -11,12 +11,27 @@ versions; its memory is given back with the last tensor. What a reader writes to
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from . import _convert, _core
 from .client import Client
+
+
+Progress = bool | Callable[[int, int], Any]
+"""True for a progress bar, or a function that is called with the bytes that arrived and the size."""
+
+
+def _reporter(progress: Progress, name: str) -> AbstractContextManager[Callable[[int, int], Any] | None]:
+    if not isinstance(progress, bool):
+        return nullcontext(progress)
+    if not progress:
+        return nullcontext(None)
+    from ._show import TransferBar
+
+    return TransferBar(name)
 
 
 @dataclass(frozen=True)
@@ -136,6 +151,10 @@ class NamedTensors:
 
     On this host tensors cross through shared memory; to other hosts in parallel parts over several connections, and
     what is lost or damaged is sent again. Each method blocks until it is done, at most the client's `timeout`.
+
+    progress of a method: True shows a progress bar of a transfer to or from another host, where tqdm is installed. A
+    function is called with the bytes that have arrived and with the size, on threads of the transfer, by one at a time;
+    what it raises ends the transfer. On this host nothing is transferred, and the function is not called.
     """
 
     def __init__(self, client: Client | None = None) -> None:
@@ -149,7 +168,13 @@ class NamedTensors:
         return self._remote
 
     def publish(
-        self, name: str, tensors: Any, *, metadata: Mapping[str, str] | None = None, if_version: int | None = None
+        self,
+        name: str,
+        tensors: Any,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        if_version: int | None = None,
+        progress: Progress = False,
     ) -> Published:
         """Publishes a tensor, or a mapping of names to tensors in one step. The tensors may be changed afterwards.
 
@@ -160,7 +185,9 @@ class NamedTensors:
         metadata: short texts for readers. if_version: publish only if this is the current version (0: the name does not
         exist); else InvalidParams is raised. Raises TypeError for members that are no tensors, and ServerOutOfMemory.
         """
-        made = self._core.publish(name, tensors_of(name, tensors), dict(metadata or {}), if_version, self._is_remote())
+        content = tensors_of(name, tensors)
+        with _reporter(progress, name) as report:
+            made = self._core.publish(name, content, dict(metadata or {}), if_version, self._is_remote(), report)
         return Published(*made)
 
     def empty_set(self, forms: Mapping[str, Any]) -> dict[str, Any]:
@@ -185,16 +212,27 @@ class NamedTensors:
         *,
         metadata: Mapping[str, str] | None = None,
         if_version: int | None = None,
+        progress: Progress = False,
     ) -> Published:
         """Publishes a safetensors file as a set, with its metadata. The file is read once, into the server's memory.
         Raises RuntimeError if the file cannot be read, and what publish() raises."""
-        made = self._core.publish_file(name, os.fspath(path), dict(metadata or {}), if_version, self._is_remote())
+        file = os.fspath(path)
+        with _reporter(progress, name) as report:
+            made = self._core.publish_file(name, file, dict(metadata or {}), if_version, self._is_remote(), report)
         return Published(*made)
 
-    def get(self, name: str, *, version: int | None = None, members: list[str] | None = None) -> NamedTensor:
+    def get(
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        members: list[str] | None = None,
+        progress: Progress = False,
+    ) -> NamedTensor:
         """Reads `name`, or `set/member` for one tensor of a set. `members`: only these of a set. Raises
         UnknownOrExpired if the name does not exist, or if `version` is not its current version."""
-        core = self._core.get(name, version, members, self._is_remote())
+        with _reporter(progress, name) as report:
+            core = self._core.get(name, version, members, self._is_remote(), report)
         return NamedTensor(core, _convert.converter(self._client._options.framework))
 
     def watch(self, name: str, after: int = 0, timeout: float = 30.0) -> int | None:

@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,6 +59,43 @@ def test_a_set_is_one_version(names: NamedTensors) -> None:
 
 
 FLOATS = 1 << 18  # 1 MiB
+
+
+def test_the_progress_of_a_transfer_to_another_host(
+    client: shared_tensor.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shared_tensor.Client(client.url, local_socket="none", framework="numpy") as far:
+        names = NamedTensors(far)
+        told: list[tuple[int, int]] = []
+        array = numpy.ones(FLOATS * 8, numpy.float32)
+        made = names.publish("far", array, progress=lambda *numbers: told.append(numbers))
+        assert made.transport == "upload" and told == sorted(told) and len(told) > 2
+        assert told[-1] == (array.nbytes, array.nbytes)
+        told.clear()
+        read = names.get("far", progress=lambda *numbers: told.append(numbers))
+        assert numpy.array_equal(read.tensor, array) and told[-1][0] == told[-1][1] > array.nbytes
+        with pytest.raises(ZeroDivisionError):
+            names.get("far", progress=lambda arrived, size: 1 // 0)
+
+        class Bar:
+            total = n = 0
+            closed: list[int] = []
+
+            def __init__(self, **options: Any) -> None: ...
+            def update(self, more: int) -> None:
+                self.n += more
+
+            def close(self) -> None:
+                self.closed.append(self.n)
+                assert self.n == self.total
+
+        monkeypatch.setitem(sys.modules, "tqdm.auto", types.SimpleNamespace(tqdm=Bar))
+        names.publish("far", array, progress=True)
+        names.get("far", progress=True)
+        assert len(Bar.closed) == 2 and Bar.closed[0] == array.nbytes
+        monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+        assert names.get("far", progress=True).version > made.version, "without tqdm there is no bar"
+        assert names.remove("far")
 
 
 def test_large_tensors_are_copied_once(names: NamedTensors) -> None:

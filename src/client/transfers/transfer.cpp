@@ -12,7 +12,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/concurrency/guarded.hpp"
 #include "base/log/log.hpp"
 #include "net/message/fields.hpp"
 #include "protocol/json_rpc/error.hpp"
@@ -50,6 +49,22 @@ std::shared_ptr<PooledBuffer> Transfer::take(std::uint64_t bytes) const {
 }
 
 void Transfer::count(const CompressionCounts& bytes) const { core_->here().compression.add(bytes); }
+
+void TransferCount::set(std::uint64_t bytes, std::uint64_t size) {
+    if (!progress_) return;
+    state_.with([&](State& state) {
+        state = {bytes, size};
+        progress_(bytes, size);
+    });
+}
+
+void TransferCount::add(std::uint64_t bytes) {
+    if (!progress_) return;
+    state_.with([&](State& state) {
+        state.bytes += bytes;
+        progress_(state.bytes, state.size);
+    });
+}
 
 void throw_rejection(const net::ClientResponse& response, const std::string& path) {
     throw_rejection(response, path, path + ": the server", true);
@@ -112,13 +127,13 @@ class Download {
 public:
     /// The first request asks for `first_bytes` bytes.
     Download(const Transfer& transfer, const std::string& path, const PullOptions& options, std::size_t first_bytes)
-        : transfer_(transfer), path_(path), options_(options), first_bytes_(first_bytes) {}
+        : transfer_(transfer), path_(path), options_(options), first_bytes_(first_bytes), count_(options.progress) {}
 
     Downloaded run() {
-        if (!transfer_.compression() || !fetch_compressed()) {
-            fetch_first();
-            if (size_ > first_.body->size()) fetch_rest();
-        }
+        if (!transfer_.compression() || !fetch_compressed()) fetch_first();
+        size_ = std::max<std::uint64_t>(size_, first_.body->size());
+        count_.set(first_.body->size(), size_);
+        if (size_ > first_.body->size()) fetch_rest();
         return {std::move(first_.body), std::move(first_.headers)};
     }
 
@@ -252,6 +267,7 @@ private:
             done = 0;  // if the bytes are damaged, the next try starts again
             check(head, memory);
         });
+        count_.add(range.count);
     }
 
     void check_range(const net::BodyPlace& place, const net::ByteRange& wanted) const {
@@ -276,6 +292,7 @@ private:
     const std::string& path_;
     const PullOptions& options_;
     const std::size_t first_bytes_;
+    TransferCount count_;
     net::ClientResponse first_;  // its body becomes the body of the whole file
     std::string etag_;
     std::uint64_t size_ = 0;

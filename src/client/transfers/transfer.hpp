@@ -10,6 +10,7 @@
 #include <shared_tensor/tensors.hpp>
 
 #include "base/bytes/compression.hpp"
+#include "base/concurrency/guarded.hpp"
 #include "client/call/core.hpp"
 #include "client/call/failure.hpp"
 #include "net/client/client.hpp"
@@ -87,6 +88,24 @@ private:
     const CallOptions repeatable_;
     Core::Times times_;
     Compression compression_{};
+};
+
+/// Counts the bytes of a transfer for a TransferProgress, which may be empty. Thread safety: all methods from any thread.
+class TransferCount {
+public:
+    /// `progress` must outlive it.
+    explicit TransferCount(const TransferProgress& progress) : progress_(progress) {}
+
+    /// Sets both numbers. Throws what the progress throws, like add().
+    void set(std::uint64_t bytes, std::uint64_t size);
+    void add(std::uint64_t bytes);
+
+private:
+    struct State {
+        std::uint64_t bytes = 0, size = 0;
+    };
+    const TransferProgress& progress_;
+    Guarded<State> state_;  // locked during the call: one call at a time
 };
 
 /// Throws the error in the body of a rejection, as a subclass of RpcError. If there is no error in the body, throws as

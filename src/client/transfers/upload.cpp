@@ -44,6 +44,7 @@ public:
           file_(file),
           options_(options),
           resumes_(options.resume && !options.put.if_version),
+          count_(options.progress),
           path_(path_of(random_hex(16))) {}
 
     /// Returns the version.
@@ -104,15 +105,21 @@ private:
 
     void send(const std::vector<ByteRange>& wanted) {
         std::vector<ByteRange> parts;
+        std::uint64_t missing = 0;
         for (const ByteRange& range : wanted) {
+            missing += range.count;
             std::uint64_t at = 0;
             do {
                 parts.push_back({range.first + at, std::min<std::uint64_t>(options_.part_bytes, range.count - at)});
                 at += options_.part_bytes;
             } while (at < range.count);
         }
+        count_.set(file_.size - missing, file_.size);
         in_parallel(std::clamp<std::size_t>(parts.size(), 1, options_.connections), parts.size(),
-                    [&](std::uint64_t i) { transfer_.until_it_holds(path_, [&](int) { send(parts[i]); }); });
+                    [&](std::uint64_t i) {
+                        transfer_.until_it_holds(path_, [&](int) { send(parts[i]); });
+                        count_.add(parts[i].count);
+                    });
     }
 
     void send(const ByteRange& part) {
@@ -227,6 +234,7 @@ private:
     const UploadFile& file_;
     const PushOptions& options_;
     const bool resumes_;
+    TransferCount count_;
     std::string path_;
     Guarded<std::optional<std::uint64_t>> version_;
     std::atomic<bool> compresses_{true};

@@ -97,6 +97,37 @@ TEST_CASE("tensors and sets are pushed and pulled as they are", "[client][push][
     CHECK(server.totals()["uploads"] == kNoUploads);
 }
 
+TEST_CASE("the progress of a transfer is told by one thread at a time, to the last byte", "[client][push][pull]") {
+    struct Stopped {};
+    const ExampleDaemon server;
+    const NamedTensors far(server.far());
+    std::vector<std::uint64_t> told;
+    std::uint64_t most = 0;
+    const TransferProgress progress = [&](std::uint64_t bytes, std::uint64_t size) {
+        told.push_back(bytes);
+        most = size;
+    };
+    const auto check_all_told = [&](std::size_t times) {
+        CHECK(told.size() == times);
+        CHECK(std::is_sorted(told.begin(), told.end()));
+        CHECK(told.back() == most);
+        told.clear();
+    };
+    const TensorRef x = numbers(kCount);
+    far.push("x", x, {.part_bytes = kBytes / 8, .progress = progress});
+    CHECK(most == kBytes);
+    check_all_told(1 + 8);  // the first says that nothing has arrived yet
+    far.pull("x", {.range_bytes = kBytes / 8, .progress = progress});
+    CHECK(most > kBytes);  // with the file's header
+    check_all_told(1 + 8);
+    const auto stop = [&](std::uint64_t bytes, std::uint64_t) {
+        if (bytes > 0) throw Stopped();
+    };
+    CHECK_THROWS_AS(far.pull("x", {.progress = stop}), Stopped);
+    CHECK_THROWS_AS(far.push("x", x, {.progress = stop}), Stopped);
+    CHECK(server.totals()["uploads"] == kNoUploads);
+}
+
 TEST_CASE("every dtype and shape can be pushed and pulled", "[client][push][pull]") {
     const ExampleDaemon server;
     const NamedTensors near(server.client()), far(server.far());
