@@ -40,8 +40,8 @@ struct Published {
     std::uint64_t version = 0;
     std::uint64_t bytes = 0;   ///< memory that the server holds for it
     std::uint64_t copied = 0;  ///< bytes that this process and the server copied; not those that crossed a network
-    /// How the bytes reached the server: "shm", "cuda_ipc", "body", "base64" or "data"; "upload" from push(). Empty if
-    /// no tensor has elements.
+    /// How the bytes reached the server: "shm", "cuda_ipc", "body", "base64" or "data"; "upload" from push() and of
+    /// later versions. Empty if no tensor has elements.
     std::string transport{};
 };
 
@@ -163,10 +163,11 @@ public:
     explicit NamedTensors(Client client) : client_(std::move(client)) {}
 
     /// Publishes a tensor. Later writes to `tensor` do not change what was published. On the server's host it is copied
-    /// once, wherever it lies. A tensor of 1 MiB or more in memory of Client::empty_in_shared_memory() is not copied:
-    /// the server keeps this memory, and later writes to the tensor cost this process a copy of the changed pages. See
-    /// Published::copied. Throws InvalidParams for an invalid name, ServerOutOfMemory beyond the server's limits,
-    /// InvalidValue for a tensor that cannot be sent.
+    /// once, wherever it lies; a new version of 8 MiB or more is uploaded, into memory of an older version. A tensor of
+    /// 1 MiB or more in memory of Client::empty_in_shared_memory() is not copied: the server keeps this memory, and
+    /// later writes to the tensor cost this process a copy of the changed pages. See Published::copied. Throws
+    /// InvalidParams for an invalid name, ServerOutOfMemory beyond the server's limits, InvalidValue for a tensor that
+    /// cannot be sent.
     Published put(std::string_view name, const TensorRef& tensor, const PutOptions& options = {}) const;
 
     /// Publishes a set in one step. Nothing is copied if all members lie in one piece of shared memory: see
@@ -233,6 +234,10 @@ private:
     Published put_content(std::string_view name, const client::Publication& content, const PutOptions& options) const;
     Published put_set(std::string_view name, const Members& members, const PutOptions& options) const;
     Published push_set(std::string_view name, const Members& members, const PushOptions& options) const;
+    template <class Tensors>
+    std::optional<Published> upload_next(std::string_view name, const Tensors& tensors, std::uint64_t bytes,
+                                         const PutOptions& options) const;
+    bool has(std::string_view name) const;
     Client repeating() const;
 
     Client client_;

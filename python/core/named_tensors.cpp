@@ -148,8 +148,7 @@ void define_named_tensors(nb::module_& module) {
         .def("publish_file", &publish_file, "name"_a, "path"_a, "metadata"_a, "if_version"_a.none(), "remote"_a,
              "progress"_a.none())
         .def("empty_set", &empty_set)
-        .def("get", &get, "name"_a, "version"_a.none(), "members"_a.none(), "remote"_a,
-             "progress"_a.none())
+        .def("get", &get, "name"_a, "version"_a.none(), "members"_a.none(), "remote"_a, "progress"_a.none())
         .def("list",
              [](const PyNamedTensors& self, const std::string& prefix) {
                  nb::list list;

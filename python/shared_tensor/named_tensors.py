@@ -45,7 +45,8 @@ class Published:
     copied: int = field(default=0, compare=False)
     """Bytes that this process and the server copied; not those that crossed a network."""
     transport: str = field(default="", compare=False)
-    """How the bytes reached the server: "shm", "cuda_ipc", "body", "base64" or "data"; "upload" to another host."""
+    """How the bytes reached the server: "shm", "cuda_ipc", "body", "base64" or "data"; "upload" to another host and
+    of later versions."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,8 @@ class NamedTensors:
     ) -> Published:
         """Publishes a tensor, or a mapping of names to tensors in one step. The tensors may be changed afterwards.
 
-        On the server's host they are copied once. Not copied: tensors of empty_set(), all in one publication, and a
+        On the server's host they are copied once; later versions of 8 MiB or more are uploaded into memory of older
+        versions. Not copied: tensors of empty_set(), all in one publication, and a
         tensor of Client.empty(), of 1 MiB or more. The server keeps this memory; from then on changes of the tensors
         stay in this process and cost a copy of the changed pages. `copied` of the result says what was copied.
 

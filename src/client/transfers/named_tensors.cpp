@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/log/log.hpp"
 #include "tensor/files/tensor_file.hpp"
 #include "tensor/transports/transport.hpp"
 
@@ -161,12 +162,48 @@ Client NamedTensors::repeating() const {
     return client_.with(options);
 }
 
+bool NamedTensors::has(std::string_view name) const {
+    client::SlotOf<page_of> page;
+    repeating().call_into("tensor.list", detail::ArgumentsOf(named("prefix", name), named("limit", 1)), page);
+    return !page.value.list.empty() && page.value.list.front().name == name;  // the first in alphabetical order
+}
+
+/// Uploads a version of a name that exists: the server then needs no new memory. Nullopt if the tensors must be sent in
+/// another way.
+template <class Tensors>
+std::optional<Published> NamedTensors::upload_next(std::string_view name, const Tensors& tensors, std::uint64_t bytes,
+                                                   const PutOptions& options) const {
+    if (bytes < client::kMinUploaded || client_.core_->ports().memory() == nullptr || !has(name)) return std::nullopt;
+    try {
+        Published made = push(name, tensors, PushOptions{.put = options, .verify = false});
+        made.copied += bytes;
+        return made;
+    } catch (const InvalidValue& error) {  // a dtype that files do not have
+        log::debug('"', name, "\" is not uploaded: ", error.what());
+    } catch (const ServerOutOfMemory& error) {  // the limits of uploads are lower
+        log::debug('"', name, "\" is not uploaded: ", error.what());
+    }
+    return std::nullopt;
+}
+
 Published NamedTensors::put(std::string_view name, const TensorRef& tensor, const PutOptions& options) const {
-    return put_content(name, client::publication_of(*client_.core_, tensor::make_handle(tensor)), options);
+    const client::Core& core = *client_.core_;
+    const codec::TensorPointer handle = tensor::make_handle(tensor);
+    if (const auto there = client::publication_in_place(core, handle)) return put_content(name, *there, options);
+    if (client::is_plain(handle)) {
+        if (auto made = upload_next(name, tensor, handle->bytes(), options)) return *std::move(made);
+    }
+    return put_content(name, client::publication_by_copy(core, handle), options);
 }
 
 Published NamedTensors::put_set(std::string_view name, const Members& members, const PutOptions& options) const {
-    return put_content(name, client::publication_of(*client_.core_, by_name(members)), options);
+    const client::Core& core = *client_.core_;
+    tensor::TensorMap tensors = by_name(members);
+    if (const auto there = client::publication_in_place(core, tensors)) return put_content(name, *there, options);
+    if (client::is_plain(tensors)) {
+        if (auto made = upload_next(name, members, client::bytes_of(tensors), options)) return *std::move(made);
+    }
+    return put_content(name, client::publication_by_copy(core, tensors), options);
 }
 
 std::map<std::string, TensorRef> NamedTensors::empty_set(const std::map<std::string, TensorForm>& forms) const {

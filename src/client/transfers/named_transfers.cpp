@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "client/transfers/publication.hpp"
 #include "client/transfers/transfer.hpp"
 #include "net/message/text.hpp"
 #include "tensor/files/tensor_file.hpp"
@@ -142,9 +143,11 @@ Published NamedTensors::push(std::string_view name, const TensorRef& tensor, con
 
 namespace {
 
-Published push_as_file(client::Core& core, std::string_view name, const tensor::TensorSet& set, std::uint64_t copied,
+/// `tensors`: a TensorMap or a TensorSet.
+template <class Tensors>
+Published push_as_file(client::Core& core, std::string_view name, const Tensors& tensors, std::uint64_t copied,
                        const PushOptions& options, const CallOptions& call) {
-    const auto file = as_file([&] { return tensor::file_of(set, metadata_of(options)); });
+    const auto file = as_file([&] { return tensor::file_of(tensors, metadata_of(options)); });
     const auto sent = to_send(name, file, tensor::FileForm::safetensors, options);
     return {std::string(name), client::upload(core, sent, options, call), sent.size, copied, kUpload};
 }
@@ -152,7 +155,9 @@ Published push_as_file(client::Core& core, std::string_view name, const tensor::
 }  // namespace
 
 Published NamedTensors::push_set(std::string_view name, const Members& members, const PushOptions& options) const {
-    const auto set = tensor::gather_set(by_name(members), tensor::plain_block);
+    const auto tensors = by_name(members);
+    if (client::is_plain(tensors)) return push_as_file(*client_.core_, name, tensors, 0, options, client_.options_);
+    const auto set = tensor::gather_set(tensors, tensor::plain_block);
     return push_as_file(*client_.core_, name, set, set.data->bytes(), options, client_.options_);
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -46,8 +47,6 @@ std::shared_ptr<SharedMemory> memory_for(const Core& core, std::uint64_t bytes) 
 tensor::TakeImmutable handed_over(SharedMemory& memory) {
     return [&memory](local::ImmutableMemory& written) { return memory.hand_over(written); };
 }
-
-bool is_plain(const codec::TensorPointer& tensor) { return !tensor->on_device() && tensor->tensor().is_contiguous(); }
 
 /// From the first to the last byte of some tensors.
 struct Span {
@@ -102,10 +101,8 @@ std::optional<TensorSet> set_in_place(const SharedMemory& memory, TensorMap& ten
 }
 
 std::uint64_t bytes_of(const Manifest& manifest) {
-    std::uint64_t bytes = 0;
-    for (const auto& [name, member] : manifest)
-        bytes += member.bytes;
-    return bytes;
+    return std::accumulate(manifest.begin(), manifest.end(), std::uint64_t{0},
+                           [](std::uint64_t sum, const auto& one) { return sum + one.second.bytes; });
 }
 
 /// The result of `write`. Nullopt if this process has no memory or no descriptor for it: the tensors are then sent from
@@ -127,24 +124,43 @@ Publication a_set(TensorSet set, std::uint64_t copied) { return {nullptr, std::m
 
 }  // namespace
 
-Publication publication_of(const Core& core, const codec::TensorPointer& tensor) {
+bool is_plain(const codec::TensorPointer& tensor) { return !tensor->on_device() && tensor->tensor().is_contiguous(); }
+
+bool is_plain(const TensorMap& tensors) {
+    return std::all_of(tensors.begin(), tensors.end(), [](const auto& one) { return is_plain(one.second); });
+}
+
+std::uint64_t bytes_of(const TensorMap& tensors) {
+    return std::accumulate(tensors.begin(), tensors.end(), std::uint64_t{0},
+                           [](std::uint64_t sum, const auto& one) { return sum + one.second->bytes(); });
+}
+
+std::optional<Publication> publication_in_place(const Core& core, const codec::TensorPointer& tensor) {
+    const auto memory = memory_for(core, tensor->bytes());
+    if (memory == nullptr || !is_plain(tensor) || !memory->find(tensor->tensor().data(), tensor->bytes()))
+        return std::nullopt;
+    memory->seal(tensor->tensor().data(), tensor->bytes());
+    return one_tensor(tensor, 0);
+}
+
+std::optional<Publication> publication_in_place(const Core& core, TensorMap& tensors) {
+    const auto memory = memory_for(core, bytes_of(tensors));
+    auto set = memory != nullptr ? set_in_place(*memory, tensors) : std::nullopt;
+    if (!set) return std::nullopt;
+    memory->seal(set->data->tensor().data(), set->data->bytes());
+    return a_set(std::move(*set), 0);
+}
+
+Publication publication_by_copy(const Core& core, const codec::TensorPointer& tensor) {
     const auto memory = memory_for(core, tensor->bytes());
     if (memory == nullptr || tensor->on_device()) return one_tensor(tensor, 0);
-    if (is_plain(tensor) && memory->find(tensor->tensor().data(), tensor->bytes())) {
-        memory->seal(tensor->tensor().data(), tensor->bytes());
-        return one_tensor(tensor, 0);
-    }
     auto copy = if_possible([&] { return tensor::write_tensor(tensor, handed_over(*memory)); });
     return copy ? one_tensor(std::move(*copy), tensor->bytes()) : one_tensor(tensor, 0);
 }
 
-Publication publication_of(const Core& core, TensorMap tensors) {
-    const std::uint64_t bytes = bytes_of(tensor::manifest_of(tensors));
+Publication publication_by_copy(const Core& core, const TensorMap& tensors) {
+    const std::uint64_t bytes = bytes_of(tensors);
     if (const auto memory = memory_for(core, bytes)) {
-        if (auto set = set_in_place(*memory, tensors)) {
-            memory->seal(set->data->tensor().data(), set->data->bytes());
-            return a_set(std::move(*set), 0);
-        }
         if (auto set = if_possible([&] { return tensor::write_set(tensors, handed_over(*memory)); }))
             return a_set(std::move(*set), bytes);
     }

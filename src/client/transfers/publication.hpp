@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "client/call/core.hpp"
@@ -13,6 +14,11 @@ namespace shared_tensor::client {
 /// new memory for each version.
 inline constexpr std::uint64_t kMinImmutable = 1 << 20;
 
+/// New versions of a name are uploaded from this size on, unless they lie in shared memory: immutable memory is new for
+/// each version, but the server uses the memory of uploads again, and the kernel takes 2 to 10 times as long to provide
+/// new memory as to copy into used memory.
+inline constexpr std::uint64_t kMinUploaded = 8 << 20;
+
 /// Tensors as they are sent to the server, in immutable memory if possible: then the server keeps this memory.
 struct Publication {
     codec::TensorPointer tensor;  ///< null: a set
@@ -21,11 +27,21 @@ struct Publication {
     std::uint64_t copied = 0;     ///< bytes that this process copied in memory
 };
 
-// Tensors that lie in one segment of shared memory stay there, and the segment becomes immutable. Other tensors are
-// copied once. Throw std::bad_alloc, std::system_error, DeviceRejected; publication_of_file() also SafetensorsError.
+/// Nullopt unless all tensors lie in one segment of shared memory. They stay there, and the segment becomes immutable.
+std::optional<Publication> publication_in_place(const Core& core, const codec::TensorPointer& tensor);
+/// Moves from `tensors` if it succeeds.
+std::optional<Publication> publication_in_place(const Core& core, tensor::TensorMap& tensors);
 
-Publication publication_of(const Core& core, const codec::TensorPointer& tensor);
-Publication publication_of(const Core& core, tensor::TensorMap tensors);
+// Copy the tensors once. Throw std::bad_alloc, std::system_error, DeviceRejected; publication_of_file() also
+// SafetensorsError.
+
+Publication publication_by_copy(const Core& core, const codec::TensorPointer& tensor);
+Publication publication_by_copy(const Core& core, const tensor::TensorMap& tensors);
 Publication publication_of_file(const Core& core, const std::string& path);
+
+/// Whether the elements are not on a device and lie in C order without gaps.
+bool is_plain(const codec::TensorPointer& tensor);
+bool is_plain(const tensor::TensorMap& tensors);
+std::uint64_t bytes_of(const tensor::TensorMap& tensors);
 
 }  // namespace shared_tensor::client

@@ -90,7 +90,8 @@ private:
     Compression compression_{};
 };
 
-/// Counts the bytes of a transfer for a TransferProgress, which may be empty. Thread safety: all methods from any thread.
+/// Counts the bytes of a transfer for a TransferProgress, which may be empty. Thread safety: all methods from any
+/// thread.
 class TransferCount {
 public:
     /// `progress` must outlive it.

@@ -115,11 +115,10 @@ private:
             } while (at < range.count);
         }
         count_.set(file_.size - missing, file_.size);
-        in_parallel(std::clamp<std::size_t>(parts.size(), 1, options_.connections), parts.size(),
-                    [&](std::uint64_t i) {
-                        transfer_.until_it_holds(path_, [&](int) { send(parts[i]); });
-                        count_.add(parts[i].count);
-                    });
+        in_parallel(std::clamp<std::size_t>(parts.size(), 1, options_.connections), parts.size(), [&](std::uint64_t i) {
+            transfer_.until_it_holds(path_, [&](int) { send(parts[i]); });
+            count_.add(parts[i].count);
+        });
     }
 
     void send(const ByteRange& part) {

@@ -127,6 +127,53 @@ TEST_CASE_METHOD(Named,
     CHECK(same(second, weights(2)));
 }
 
+TEST_CASE_METHOD(Named, "Later versions of large tensors take the memory of older versions",
+                 "[client][names][memory]") {
+    constexpr std::int64_t kFloats = 1 << 21;
+    constexpr std::uint64_t kSize = kFloats * sizeof(float);
+    const auto version = [](float value) {
+        return TensorMap{{"a", filled(value, kFloats)}, {"b", filled(value + 1, kFloats)}};
+    };
+    const Published first = names.put("weights", version(1));
+    CHECK(first.transport == "shm");
+    CHECK(first.copied == 2 * kSize);
+    std::uint64_t kept = 0;
+    for (int number = 2; number <= 6; ++number) {
+        const auto value = static_cast<float>(number);
+        const Published next = names.put("weights", version(value), {number - 1, {{"step", "7"}}});
+        CHECK(next.version == static_cast<std::uint64_t>(number));
+        CHECK(next.transport == "upload");
+        CHECK(next.copied == 2 * kSize);
+        const NamedTensor read = names.get("weights");
+        CHECK(same(read, version(value)));
+        CHECK(read.metadata().at("step") == "7");
+        const auto use = server.totals()["shared_memory"];
+        const std::uint64_t bytes =
+            use["segment_bytes"].get<std::uint64_t>() + use["idle_segment_bytes"].get<std::uint64_t>();
+        if (number > 3) CHECK(bytes <= kept);  // those of the first version are gone, two others take turns
+        kept = bytes;
+    }
+    CHECK_THROWS_AS(names.put("weights", version(7), {1, {}}), InvalidParams);
+    names.put("x", filled(1, kFloats));
+    CHECK(names.put("x", filled(2, kFloats)).transport == "upload");
+    CHECK(identical(names.get("x").tensor(), filled(2, kFloats)));
+    // These are not uploaded: files have no dtype for it, it is small, strided, or lies in shared memory.
+    const TensorRef numbers = numbered(DType::complex128, {1 << 19});
+    for (const TensorRef& other : {numbers, filled(1), transposed(strided(filled(1, kFloats), {2, kFloats / 2})),
+                                   client.empty_in_shared_memory({kFloats}, DType::float32)}) {
+        CHECK(names.put("x", other).transport != "upload");
+        CHECK(identical(names.get("x").tensor(), other));
+    }
+}
+
+TEST_CASE("Later versions beyond the limits of uploads are published too", "[client][names][memory]") {
+    const ExampleDaemon server({"--max-upload-bytes", "1MiB"});
+    const NamedTensors names(server.client());
+    const TensorRef x = filled(1, 1 << 21);
+    names.put("x", x);
+    CHECK(names.put("x", x).transport == "shm");
+}
+
 TEST_CASE_METHOD(Named, "Named tensors are handed over without a copy, again and again", "[client][names][memory]") {
     names.put("big", filled(3));
     names.put("set", weights(1));

@@ -325,11 +325,14 @@ TEST_CASE("a peer that takes slowly is not cut, and gets every byte", "[http]") 
     client->send(web_socket_request());
     REQUIRE(client->read_answer(true).status == 101);
     std::vector<std::string> messages;  // made before any is sent: nobody reads until all are
-    for (std::size_t size = 1; size < 16'000'000; size = size * 3 + 1) messages.push_back(random_bytes(size));
+    for (std::size_t size = 1; size < 16'000'000; size = size * 3 + 1)
+        messages.push_back(random_bytes(size));
     const auto start = steady_clock::now();
     std::string expected;
-    for (const std::string& bytes : messages) REQUIRE(server.socket()->send(true, {part_of(bytes)}));
-    for (const std::string& bytes : messages) expected += raw_head(0x82, bytes.size(), false) + bytes;
+    for (const std::string& bytes : messages)
+        REQUIRE(server.socket()->send(true, {part_of(bytes)}));
+    for (const std::string& bytes : messages)
+        expected += raw_head(0x82, bytes.size(), false) + bytes;
     std::string got;
     while (got.size() < expected.size()) {
         const std::string some = client->read_bytes(std::min<std::size_t>(expected.size() - got.size(), 256 << 10));
