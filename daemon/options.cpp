@@ -191,9 +191,10 @@ std::vector<Option> option_table(DaemonOptions& options) {
     };
     put_first("ready-file", "How it runs", "file that gets the URL once the server is ready", &options.ready_file);
     put_first("log-level", "How it runs", "trace, debug, info, warn, error or off", &options.log_level);
-    put_first("processes", "How it runs", "worker processes that run the functions of plugins; 0: none",
+    put_first("processes", "How it runs", "worker processes that run the plugins; 0: none",
               Option::Count{&options.processes, 0, 1024});
-    put_first("load", "What it shares", "plugin with shared functions, a .so (repeatable)", &options.plugins);
+    put_first("load", "What it shares", "plugin, PATH.so or PATH.so?processes=N&memory=SIZE&files=N (repeatable)",
+              &options.plugins);
     return table;
 }
 

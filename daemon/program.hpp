@@ -15,10 +15,10 @@ namespace shared_tensor::daemon {
 /// All options of shared-tensor-server.
 struct DaemonOptions {
     ServerOptions server;
-    std::vector<std::string> plugins;  ///< paths
+    std::vector<std::string> plugins;  ///< see parse_plugin()
     std::string ready_file;
     std::string log_level = "info";
-    std::size_t processes = 0;  ///< that run the functions of plugins; 0: the server's own process does
+    std::size_t processes = 0;  ///< that run the plugins without an own number; 0: the server's own process does
 };
 
 /// The table of the options of the server and the program, section by section. `options` must outlive the table.
@@ -42,6 +42,30 @@ std::string help_text(const std::vector<server::Option>& defaults, bool all);
 /// it as a client for the usable transports; checks this host for what they need; prints a report. Returns the exit
 /// code: 0 if a server can serve and share memory here, else 1.
 int doctor(DaemonOptions options);
+
+/// A plugin as --load names it: PATH, or PATH?processes=N&memory=SIZE&files=N.
+struct PluginArgument {
+    std::string path;
+    std::optional<std::size_t> processes{};  ///< worker processes for this plugin alone; 0: the server's own process
+    std::size_t memory = 0;                  ///< limit of the data of each process, in bytes; 0: none
+    std::size_t files = 0;                   ///< limit of open files of each process; 0: as the server's
+};
+/// Throws std::invalid_argument with one line that says what is wrong.
+PluginArgument parse_plugin(const std::string& text);
+
+/// Plugins that the same worker processes run.
+struct PluginGroup {
+    std::string name;  ///< for people: the plugin's path, or "--processes"
+    std::vector<std::string> paths;
+    std::size_t processes = 0;
+    std::size_t memory = 0, files = 0;  ///< see PluginArgument
+};
+/// The plugins of the server's own process come first, in a group with no processes; the plugins of --processes are one
+/// group. Throws as parse_plugin() does.
+std::vector<PluginGroup> plugin_groups(const DaemonOptions& options);
+
+/// Sets the limits of this process, a worker of `group`. Throws std::system_error.
+void limit_resources(const PluginGroup& group);
 
 /// Loads a plugin and adds its functions. It is never unloaded. No other user may own the file or be able to write to
 /// it, because its code runs as this user. Throws std::runtime_error with one line if the file is missing, is not a

@@ -8,7 +8,10 @@
 #include <cstdio>
 #include <exception>
 #include <fstream>
+#include <future>
 #include <iostream>
+#include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -55,9 +58,9 @@ void write_ready_file(const std::string& path, const std::string& url) {
     }
 }
 
-Registry collect(const daemon::DaemonOptions& options) {
+Registry load(const daemon::PluginGroup& group) {
     Registry registry;
-    for (const std::string& path : options.plugins)
+    for (const std::string& path : group.paths)
         daemon::load_plugin(path, registry);
     return registry;
 }
@@ -72,26 +75,66 @@ void prepare(const daemon::DaemonOptions& options) {
 
 std::size_t default_threads() { return std::max<std::size_t>(4, std::thread::hardware_concurrency()); }
 
-/// The worker processes of this program, which get its command line; none without --processes. `threads` of the server:
-/// one for each thread of the processes.
-std::optional<WorkerProcesses> worker_processes(const daemon::DaemonOptions& options, int argc, char** argv,
-                                                std::size_t& threads) {
-    if (options.processes == 0) return std::nullopt;
-    if (threads == 0) threads = default_threads();
-    threads *= options.processes;
-    std::vector<std::string> command{"/proc/self/exe"};
-    command.insert(command.end(), argv + 1, argv + argc);
-    return std::optional<WorkerProcesses>(
-        std::in_place, ProcessOptions{.processes = options.processes, .command = std::move(command)});
-}
+/// Follows the command line in a worker process: the number of its group.
+constexpr std::string_view kGroup = "--worker-group=";
+
+/// The groups of worker processes, which get the command line of this program.
+class Workers {
+public:
+    Workers(const std::vector<daemon::PluginGroup>& groups, int argc, char** argv) {
+        for (std::size_t i = 1; i < groups.size(); ++i) {
+            std::vector<std::string> command{"/proc/self/exe"};
+            command.insert(command.end(), argv + 1, argv + argc);
+            command.push_back(std::string(kGroup) + std::to_string(i));
+            all_.push_back(std::make_unique<WorkerProcesses>(ProcessOptions{
+                .name = groups[i].name, .processes = groups[i].processes, .command = std::move(command)}));
+            processes_ += groups[i].processes;
+        }
+    }
+
+    std::size_t processes() const { return processes_; }
+    /// Starts all groups at the same time, and adds their functions.
+    void start(Registry& registry) {
+        std::vector<std::future<void>> started;
+        for (const auto& one : all_)
+            started.push_back(std::async(std::launch::async, [&] { one->start(); }));
+        for (auto& one : started)
+            one.get();
+        for (const auto& one : all_) {
+            const Registry shared = one->share();
+            for (auto& function : shared.functions())
+                registry.add(std::move(function));
+        }
+    }
+    void stop() {
+        for (const auto& one : all_)
+            one->stop(std::chrono::seconds(1));
+    }
+    std::vector<WorkerProcessStatus> status() const {
+        std::vector<WorkerProcessStatus> all;
+        for (const auto& one : all_)
+            std::ranges::move(one->status(), std::back_inserter(all));
+        return all;
+    }
+
+private:
+    std::vector<std::unique_ptr<WorkerProcesses>> all_;
+    std::size_t processes_ = 0;
+};
 
 int serve(daemon::DaemonOptions options, daemon::Ending& ending, int argc, char** argv) {
+    const std::vector<daemon::PluginGroup> groups = daemon::plugin_groups(options);
     prepare(options);
-    Registry functions = collect(options);
-    auto workers = worker_processes(options, argc, argv, options.server.calls.pool.workers);
-    if (workers) functions = workers->share(functions);
+    Registry functions = load(groups.front());
+    Workers workers(groups, argc, argv);
+    if (std::size_t& threads = options.server.calls.pool.workers; workers.processes() > 0) {
+        // A thread of the server waits for each thread of a worker process.
+        if (threads == 0) threads = default_threads();
+        threads *= workers.processes() + (groups.front().paths.empty() ? 0 : 1);
+        options.server.worker_processes = [&workers] { return workers.status(); };
+    }
+    workers.start(functions);
     Server server(std::move(functions), options.server);
-    if (workers) workers->start();
     server.start();
     daemon::Ending::watch_exit();
     ending.serves(options.server.drain_time);
@@ -104,7 +147,7 @@ int serve(daemon::DaemonOptions options, daemon::Ending& ending, int argc, char*
     ending.wait();
     log::info("stopping: calls in flight have ", options.server.drain_time.count(), " ms");
     const bool clean = server.stop(options.server.drain_time);
-    if (workers) workers->stop(std::chrono::seconds(1));
+    workers.stop();
     if (clean) log::info("stopped");
     if (!clean) log::warn("stopped; something did not end in time: a call, a model that is being loaded or a transfer");
     daemon::leave(0);
@@ -113,13 +156,23 @@ int serve(daemon::DaemonOptions options, daemon::Ending& ending, int argc, char*
 /// A worker process: the server's process started it with its own command line.
 int work(int argc, char** argv) {
     handle_memory_faults();
-    auto parsed = daemon::parse_options(argc, argv);
+    const std::string_view last = argv[argc - 1];
+    if (!last.starts_with(kGroup)) throw std::runtime_error("a worker process without the number of its group");
+    auto parsed = daemon::parse_options(argc - 1, argv);
+    const auto group = daemon::plugin_groups(parsed.options).at(std::stoul(std::string(last.substr(kGroup.size()))));
     prepare(parsed.options);
+    daemon::limit_resources(group);
     ServerOptions& options = parsed.options.server;
     const std::size_t threads = options.calls.pool.workers != 0 ? options.calls.pool.workers : default_threads();
     if (options.torch_threads == 0)
-        options.torch_threads = std::max<std::size_t>(1, default_threads() / (threads * parsed.options.processes));
-    serve_as_worker(collect(parsed.options), options);
+        options.torch_threads = std::max<std::size_t>(1, default_threads() / (threads * group.processes));
+    try {
+        serve_as_worker(load(group), options);
+    } catch (const std::exception& error) {
+        if (group.memory == 0) throw;
+        throw std::runtime_error(std::string(error.what()) + "; the limit memory=" + std::to_string(group.memory) +
+                                 " of this plugin's processes may be too low");
+    }
     daemon::leave(0);
 }
 

@@ -5,7 +5,7 @@
 //     if (is_worker_process()) return serve_as_worker(Registry::from_shared()), 0;
 //     WorkerProcesses workers({.processes = 4, .command = {"/proc/self/exe"}});
 //     workers.start();
-//     Server server(workers.share(Registry::from_shared()));
+//     Server server(workers.share());
 //
 // The server's process only passes calls on. Each call goes to the process with the fewest calls in progress. CPU
 // tensors are handed over in shared memory, in both directions.
@@ -17,14 +17,13 @@
 #include <string>
 #include <vector>
 
-#include <sys/types.h>
-
 #include <shared_tensor/registry.hpp>
 #include <shared_tensor/server.hpp>
 
 namespace shared_tensor {
 
 struct ProcessOptions {
+    std::string name{};  ///< of the group of processes, for people: WorkerProcessStatus::name
     std::size_t processes = 2;
     /// The program of a worker process and its arguments. It must share the same functions, and call serve_as_worker().
     /// A name without '/' is searched in PATH. It gets the environment and the working directory of this process,
@@ -37,15 +36,6 @@ struct ProcessOptions {
     std::chrono::milliseconds first_delay{100}, longest_delay{10'000}, steady_after{10'000};
     /// Called ten times a second while start() waits. Its exception ends the start, and is passed on.
     std::function<void()> while_starting{};
-};
-
-/// The state of one worker process.
-struct WorkerProcessStatus {
-    pid_t pid = 0;             ///< 0 while none runs
-    bool ready = false;        ///< takes calls
-    std::size_t calls = 0;     ///< in progress
-    std::size_t restarts = 0;  ///< how often it was started again
-    std::string last_end{};    ///< why the last one ended, for people; empty: none ended
 };
 
 /// Worker processes, started again when they end.
@@ -68,7 +58,11 @@ public:
     /// Starts the processes and blocks until all are ready. Throws std::runtime_error with the reason if one ends
     /// before it is ready, or after `start_timeout`; then none is left.
     void start();
-    /// The same functions, whose calls run in the processes. `functions` are only asked for their descriptions.
+    /// The functions that the processes share, as they described them when they were started: this process needs none
+    /// of their code. Throws std::logic_error before start().
+    Registry share() const;
+    /// The same functions, whose calls run in the processes. `functions` are only asked for their descriptions, so the
+    /// processes need not be started yet.
     Registry share(const Registry& functions) const;
     std::vector<WorkerProcessStatus> status() const;
 

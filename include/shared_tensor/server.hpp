@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include <sys/types.h>
+
 #include <shared_tensor/limits.hpp>
 #include <shared_tensor/registry.hpp>
 
@@ -32,6 +34,16 @@ struct OperationsOptions {
     /// A file like ServerOptions::token_file. Then /metrics needs one of its tokens; /healthz and /readyz need none.
     std::string token_file{};
     std::size_t max_connections = 64;
+};
+
+/// The state of one worker process: see <shared_tensor/processes.hpp>.
+struct WorkerProcessStatus {
+    std::string name{};        ///< ProcessOptions::name
+    pid_t pid = 0;             ///< 0 while none runs
+    bool ready = false;        ///< takes calls
+    std::size_t calls = 0;     ///< in progress
+    std::size_t restarts = 0;  ///< how often it was started again
+    std::string last_end{};    ///< why the last one ended, for people; empty: none ended
 };
 
 /// The addresses, contents and limits of a server. The defaults are safe: only loopback, only the server's own user (or
@@ -99,6 +111,8 @@ struct ServerOptions {
     UploadLimits uploads{.max_bytes = 0};     ///< 0: a quarter of the memory
     /// Raises the process's soft limit of open files to the hard limit in the server's constructor. The daemon sets it.
     bool raise_descriptor_limit = false;
+    /// Returns the worker processes, for server.info and metrics; empty: there are none. Called from any thread.
+    std::function<std::vector<WorkerProcessStatus>()> worker_processes{};
 };
 
 /// Serves a Registry over JSON-RPC 2.0 on HTTP. It has its own threads and sockets; user code runs on its workers.

@@ -78,7 +78,11 @@ Supervisor::Supervisor(ProcessOptions options) : options_(std::move(options)) {
     if (options_.processes == 0) throw std::invalid_argument("worker processes: at least 1, not 0");
     if (options_.command.empty() || options_.command.front().empty())
         throw std::invalid_argument("worker processes: ProcessOptions::command is empty");
-    state_.with([&](State& state) { state.slots.resize(options_.processes); });
+    state_.with([&](State& state) {
+        state.slots.resize(options_.processes);
+        for (Slot& slot : state.slots)
+            slot.status.name = options_.name;
+    });
 }
 
 Supervisor::~Supervisor() { stop(milliseconds(0)); }
@@ -133,6 +137,10 @@ std::vector<WorkerProcessStatus> Supervisor::status() const {
             all.push_back(slot.status);
         return all;
     });
+}
+
+std::string Supervisor::description() const {
+    return state_.with([](const State& state) { return state.description; });
 }
 
 Supervisor::Chosen Supervisor::choose(State& state, const RunPointer& wanted, RunPointer& run) {
@@ -206,6 +214,7 @@ void Supervisor::step(std::size_t slot, Watched& watched) {
             state_.with([&](State& state) {
                 state.slots[slot].status.ready = true;
                 state.slots[slot].failed_starts = 0;
+                if (state.description.empty()) state.description = watched.process->description();
             });
             state_.notify_all();
         }
@@ -248,7 +257,7 @@ void Supervisor::ended(std::size_t slot, Watched& watched, const std::string& ho
         run.swap(of.run);
         of.failed_starts += of.status.ready ? 0 : 1;
         if (!of.status.ready && of.status.restarts == 0) state.failure = text + " before it was ready";
-        of.status = {0, false, 0, of.status.restarts + 1, text};
+        of.status = {options_.name, 0, false, 0, of.status.restarts + 1, text};
     });
     if (run != nullptr) run->set_ended(text);
     state_.notify_all();

@@ -74,6 +74,8 @@ public:
     /// Does nothing in a forked child.
     void stop(std::chrono::milliseconds time);
     std::vector<WorkerProcessStatus> status() const;
+    /// The description of the functions that the first ready process gave; empty before start().
+    std::string description() const;
 
     /// Takes a place in the process with the fewest calls; `wanted`: in this run. Waits while no process is ready.
     /// Throws CancelledError if the call is cancelled before, NoProcess if `wanted` has ended, if the processes were
@@ -95,6 +97,7 @@ private:
         std::size_t next = 0;  ///< of processes with equally few calls, this or the next one is chosen
         bool stopped = false;
         std::string failure;  ///< why start() failed
+        std::string description;
     };
     /// What only the thread knows of a process.
     struct Watched {

@@ -111,11 +111,16 @@ WorkerProcess::~WorkerProcess() {
 }
 
 bool WorkerProcess::became_ready() {
-    char byte = 0;
-    if (is_ready_ || is_closed_) return false;
-    const ssize_t got = ::recv(control_.get(), &byte, 1, MSG_DONTWAIT);
-    is_closed_ = got == 0;
-    return is_ready_ = got == 1;
+    std::array<char, 16'384> some{};
+    while (control() >= 0) {
+        const ssize_t got = ::recv(control_.get(), some.data(), some.size(), MSG_DONTWAIT);
+        if (got < 0) return false;
+        description_.append(some.data(), static_cast<std::size_t>(got));
+        is_closed_ = got == 0;
+        is_ready_ = description_.ends_with('\n');
+        if (is_ready_) return true;
+    }
+    return false;
 }
 
 std::optional<std::string> WorkerProcess::end() {

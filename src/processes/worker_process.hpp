@@ -13,8 +13,8 @@ namespace shared_tensor::processes {
 
 /// The environment variable that tells a worker process the path of its socket.
 inline constexpr const char* kSocketVariable = "SHARED_TENSOR_WORKER_SOCKET";
-/// The descriptor of a worker's end of the control socket. The worker writes one byte when it is ready, and ends when
-/// it reads the end of the stream.
+/// The descriptor of a worker's end of the control socket. When the worker is ready, it writes the description of its
+/// functions and a line feed. It ends when it reads the end of the stream.
 inline constexpr int kControl = 3;
 
 /// The environment of this process, without the variable of a worker's socket.
@@ -38,6 +38,8 @@ public:
     int descriptor() const { return descriptor_.get(); }
     /// True once, when the process has reported that it is ready. Does not block.
     bool became_ready();
+    /// The description of its functions, once it is ready.
+    const std::string& description() const { return description_; }
     /// Why the process has ended, for people: "was ended by SIGSEGV"; nullopt while it runs. Does not block.
     std::optional<std::string> end();
     /// Tells the process to end.
@@ -49,6 +51,7 @@ private:
     UniqueFd descriptor_;
     pid_t pid_ = 0;
     bool is_ready_ = false, is_closed_ = false;
+    std::string description_;
     std::optional<std::string> end_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,11 +11,13 @@
 #include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "base/system/fork.hpp"
 #include "base/system/unique_fd.hpp"
+#include "processes/description.hpp"
 #include "processes/remote_function.hpp"
 #include "processes/supervisor.hpp"
 
@@ -39,6 +42,15 @@ Registry WorkerProcesses::share(const Registry& functions) const {
     return shared;
 }
 
+Registry WorkerProcesses::share() const {
+    const std::string description = impl_->description();
+    if (description.empty()) throw std::logic_error("WorkerProcesses::share(): the processes were not started");
+    Registry functions;
+    for (auto& function : processes::read_description(description))
+        functions.add(std::move(function));
+    return share(functions);
+}
+
 namespace {
 
 /// The path of this worker's socket; empty in other processes. The variable is removed when it is first read: this
@@ -59,6 +71,16 @@ void wait_for_end_of(const UniqueFd& control) {
     do {
         got = ::read(control.get(), &byte, 1);
     } while (got > 0 || (got < 0 && errno == EINTR));
+}
+
+bool tell_ready(const UniqueFd& control, std::string_view text) {
+    while (!text.empty()) {
+        const ssize_t sent = ::send(control.get(), text.data(), text.size(), MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0) return false;
+        text.remove_prefix(static_cast<std::size_t>(sent));
+    }
+    return true;
 }
 
 /// Limits that only the server in front enforces are so high here that they are not reached.
@@ -107,6 +129,7 @@ void serve_as_worker(Registry functions, ServerOptions options) {
         ::signal(signal, SIG_IGN);
     const UniqueFd control(processes::kControl);
     ::fcntl(control.get(), F_SETFD, FD_CLOEXEC);
+    const std::string description = processes::describe(functions.functions());
     Registry wrapped;
     for (auto& function : functions.functions())
         wrapped.add(processes::make_worker_function(std::move(function)));
@@ -114,8 +137,7 @@ void serve_as_worker(Registry functions, ServerOptions options) {
         wrapped.use(framework);
     Server server(std::move(wrapped), worker_options(std::move(options), worker_socket()));
     server.start();
-    const char ready = 1;
-    if (::write(control.get(), &ready, 1) == 1) wait_for_end_of(control);
+    if (tell_ready(control, description + '\n')) wait_for_end_of(control);
     const bool all_ended = server.stop(std::chrono::milliseconds(0));
     // Only the last worker of a program that was killed finds the folder empty.
     ::rmdir(std::filesystem::path(worker_socket()).parent_path().c_str());

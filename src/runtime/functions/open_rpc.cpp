@@ -101,7 +101,7 @@ Json method_of(const FunctionRecord& function) {
 
 }  // namespace
 
-Json written_schema(void (*write)(ValueWriter)) { return schema_of(write); }
+Json written_schema(const std::function<void(ValueWriter)>& write) { return schema_of(write); }
 
 std::shared_ptr<const OpenRpc::Document> OpenRpc::document() const {
     const std::uint64_t version = functions_->version();  // read first: if too old, the document is made again

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,8 +13,8 @@
 
 namespace shared_tensor::runtime {
 
-/// Returns the JSON Schema that a Codec's schema() writes.
-codec::Json written_schema(void (*write)(ValueWriter));
+/// Returns the JSON Schema that `write` writes, such as a Codec's schema().
+codec::Json written_schema(const std::function<void(ValueWriter)>& write);
 
 /// The OpenRPC 1.3 document of a server: the functions, each with parameter names, JSON Schemas, defaults,
 /// documentation and errors, then the server's own methods. Made again when the functions have changed. Thread safety:

@@ -139,6 +139,19 @@ Json totals(Services& all, const net::ServerStats& http, std::size_t web_sockets
         {"device_memory", device_memory()}};
 }
 
+Json worker_processes(const ServerOptions& options) {
+    Json list = Json::array();
+    for (const WorkerProcessStatus& one : options.worker_processes()) {
+        list.push_back({{"group", one.name},
+                        {"pid", one.pid},
+                        {"ready", one.ready},
+                        {"calls", one.calls},
+                        {"restarts", one.restarts},
+                        {"last_end", one.last_end}});
+    }
+    return list;
+}
+
 }  // namespace
 
 Json server_info(Services& all, SteadyTime started, const net::ServerStats& http, std::size_t web_sockets) {
@@ -156,6 +169,7 @@ Json server_info(Services& all, SteadyTime started, const net::ServerStats& http
               {"limits", limits_json(all.options)},
               {"totals", totals(all, http, web_sockets)}};
     if (std::string path = all.local.path(); !path.empty()) info["local_socket"] = std::move(path);
+    if (all.options.worker_processes) info["worker_processes"] = worker_processes(all.options);
     return info;
 }
 
@@ -223,6 +237,12 @@ void add_server_methods(Builtins& builtins, Services& all, std::function<Json()>
                           {"limits", map_of("integer")},
                           {"totals", "object"},
                           {"local_socket?", "string"},
+                          {"worker_processes?", schema::list_of(object({{"group", "string"},
+                                                                        {"pid", "integer"},
+                                                                        {"ready", "boolean"},
+                                                                        {"calls", "integer"},
+                                                                        {"restarts", "integer"},
+                                                                        {"last_end", "string"}}))},
                           {"operations?", "string"}})},
                  {}, [info = std::move(info)](const BuiltinCall&) { return info(); });
     builtins.add(

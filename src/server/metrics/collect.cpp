@@ -180,6 +180,18 @@ void add_held(MetricsPage& page, Services& all) {
     add_gauge(page, "upload_bytes", "Bytes of these uploads.", all.uploads.stats().bytes);
 }
 
+void add_worker_processes(MetricsPage& page, const ServerOptions& options) {
+    std::size_t ready = 0, restarts = 0;
+    const auto all = options.worker_processes ? options.worker_processes() : std::vector<WorkerProcessStatus>();
+    for (const WorkerProcessStatus& one : all) {
+        ready += one.ready ? 1 : 0;
+        restarts += one.restarts;
+    }
+    page.gauge("worker_processes", "Worker processes by state.");
+    add_each(page, "state", {{"ready", number(ready)}, {"starting", number(all.size() - ready)}});
+    add_counter(page, "worker_process_restarts_total", "Worker processes that ended and were started again.", restarts);
+}
+
 }  // namespace
 
 LeaseSums bound_clients(const LeaseSums& sums, std::size_t most) {
@@ -213,6 +225,7 @@ std::string metrics_text(Services& all, const Builtins& builtins, const ServerFa
     add_server(page, facts);
     add_calls(page, calls);
     add_workers(page, all.dispatcher);
+    add_worker_processes(page, all.options);
     add_results(page, all.dispatcher);
     add_requests(page, all, facts);
     add_transports(page, all.transports);

@@ -1,4 +1,4 @@
-// A plugin that is linked to a libtorch of its own, and one that takes tensors without any.
+// A plugin that is linked to a libtorch of its own, and takes tensors without any. Its names end with its number.
 
 #include <shared_tensor/share.hpp>
 #include <shared_tensor/shared_memory.hpp>
@@ -9,13 +9,13 @@ extern "C" int stub_torch_number();
 namespace {
 
 int number() { return stub_torch_number(); }
-SHARE_AS("number", number);
+SHARE_AS("number_" STUB_NUMBER, number);
 
 /// The bytes of its argument, counted, for functions that look at them themselves.
 std::vector<std::int64_t> layout(const shared_tensor::TensorRef& x) {
     return {static_cast<std::int64_t>(x.bytes()), static_cast<std::int64_t>(x.rank()), x.is_contiguous() ? 1 : 0};
 }
-SHARE_AS("layout", layout, arg("x"));
+SHARE_AS("layout_" STUB_NUMBER, layout, arg("x"));
 
 shared_tensor::TensorRef twice(const shared_tensor::TensorRef& x) {
     if (x.dtype() != shared_tensor::DType::float32 || !x.is_contiguous())
@@ -27,6 +27,6 @@ shared_tensor::TensorRef twice(const shared_tensor::TensorRef& x) {
         to[i] = 2 * from[i];
     return made;
 }
-SHARE_AS("twice", twice, arg("x"));
+SHARE_AS("twice_" STUB_NUMBER, twice, arg("x"));
 
 }  // namespace

@@ -19,13 +19,23 @@ namespace {
 std::string plugin(int number) { return SHARED_TENSOR_STUBS "/stub_plugin_" + std::to_string(number) + ".so"; }
 std::string libtorch(int number) { return SHARED_TENSOR_STUBS "/" + std::to_string(number) + "/lib/libtorch_cpu.so"; }
 
+std::string name_of(const char* function, int number) { return std::string(function) + '_' + std::to_string(number); }
+
 }  // namespace
 
 TEST_CASE("One daemon serves plugins of different libtorches, each in a process of its own", "[server][plugins]") {
     for (const int number : {1, 2}) {
         const Daemon daemon({"--load", plugin(number)});
-        CHECK(Client(daemon.url()).call<int>("number") == number);
+        CHECK(Client(daemon.url()).call<int>(name_of("number", number)) == number);
     }
+}
+
+TEST_CASE("One daemon serves plugins of different libtorches at once, in worker processes",
+          "[server][plugins][processes]") {
+    const Daemon daemon({"--load", plugin(1) + "?processes=1", "--load", plugin(2) + "?processes=1"});
+    const Client client(daemon.url());
+    for (const int number : {1, 2})
+        CHECK(client.call<int>(name_of("number", number)) == number);
 }
 
 TEST_CASE("A plugin of another libtorch than the one in the process is rejected with the paths of both",
@@ -69,7 +79,7 @@ TEST_CASE("Functions may take tensors without any framework", "[server][plugins]
     for (std::size_t i = 0; i < x.elements(); ++i)
         numbers[i] = static_cast<float>(i);
     Receipt receipt;
-    const auto y = client.call<TensorRef>(receipt, "twice", x);
+    const auto y = client.call<TensorRef>(receipt, "twice_1", x);
     CHECK(receipt.bytes_copied == 0);
     REQUIRE(y.elements() == x.elements());
     CHECK(reinterpret_cast<const float*>(y.data())[12'345] == 2 * 12'345);

@@ -57,6 +57,73 @@ TEST_CASE("a plugin that crashes costs its call one error, and the daemon serves
     CHECK(daemon.stop() == 0);
 }
 
+TEST_CASE("a plugin in worker processes of its own is not loaded by the server, and its crash is seen in server.info",
+          "[processes]") {
+    const std::string rough = SHARED_TENSOR_ROUGH_PLUGIN;
+    Daemon daemon(with_plugins({"--load", rough + "?processes=2"}));
+    const auto maps_of = [](pid_t pid) { return text_of_file("/proc/" + std::to_string(pid) + "/maps"); };
+    CHECK_THAT(maps_of(daemon.child().pid()), !ContainsSubstring(rough) && ContainsSubstring(kExamplePlugin));
+    const auto processes = [&] { return call(daemon.port(), "server.info")["worker_processes"]; };
+    REQUIRE(processes().size() == 2);
+    for (const Json& one : processes()) {
+        CHECK(one["group"] == rough);
+        CHECK(one["ready"] == true);
+        CHECK(one["restarts"] == 0);
+        CHECK_THAT(maps_of(one["pid"].get<pid_t>()), ContainsSubstring(rough) && !ContainsSubstring(kExamplePlugin));
+    }
+    const Client client(daemon.url());
+    CHECK_THROWS_AS(client.call("end_process", "abort"), FunctionFailed);
+    CHECK(client.call<double>("add", 1, 2) == 3.0);
+    CHECK(eventually([&] {
+        const Json all = processes();
+        return std::all_of(all.begin(), all.end(), [](const Json& one) { return one["ready"] == true; });
+    }));
+    const Json all = processes();
+    CHECK(std::count_if(all.begin(), all.end(), [](const Json& one) { return one["restarts"] == 1; }) == 1);
+    const std::string metrics = http_request(daemon.port(), "GET", "/metrics").body;
+    CHECK_THAT(metrics, ContainsSubstring("shared_tensor_worker_processes{state=\"ready\"} 2") &&
+                            ContainsSubstring("shared_tensor_worker_process_restarts_total 1"));
+}
+
+TEST_CASE("functions in worker processes are described as in the server", "[processes]") {
+    const auto described = [](const Words& options) {
+        Json methods = call(Daemon(with_plugins(options)).port(), "rpc.discover")["methods"];
+        for (Json& method : methods) {
+            if (method.contains("x-execution") && method["x-execution"] == "inline") method["x-execution"] = "worker";
+        }
+        return methods;
+    };
+    CHECK(described({"--processes", "1"}) == described({}));
+}
+
+TEST_CASE("worker processes have limits of their own", "[processes]") {
+    const std::string rough = SHARED_TENSOR_ROUGH_PLUGIN;
+    const Daemon daemon({"--load", rough + "?processes=1&memory=512M&files=300"});
+    const Client client(daemon.url());
+    CHECK(client.call<std::size_t>("open_files") == 300);
+    constexpr std::size_t kMiB = std::size_t{1} << 20;
+    CHECK(client.call<std::size_t>("allocate", 100 * kMiB) == 100 * kMiB);
+    CHECK_THROWS_AS(client.call<std::size_t>("allocate", 600 * kMiB), ServerOutOfMemory);
+    CHECK(client.call<std::size_t>("allocate", 100 * kMiB) == 100 * kMiB);
+    CHECK(call(daemon.port(), "server.info")["worker_processes"][0]["restarts"] == 0);
+}
+
+TEST_CASE("a plugin's options that cannot be used are one line", "[processes]") {
+    const std::string rough = SHARED_TENSOR_ROUGH_PLUGIN;
+    for (const auto& [options, reason] : {std::pair{"?proceses=2", "no such option; the nearest is processes"},
+                                          {"?processes=many", "processes"},
+                                          {"?processes", "processes"},
+                                          {"?memory=1G", "add processes=1 or more"},
+                                          {"?processes=0&files=100", "add processes=1 or more"},
+                                          {"?processes=1&memory=lots", "memory"}}) {
+        CAPTURE(options);
+        const Ended ended = run_daemon({"--port", "0", "--load", rough + options});
+        CHECK(ended.code == 1);
+        CHECK_THAT(ended.err, ContainsSubstring("--load " + rough + options) && ContainsSubstring(reason));
+        CHECK(std::count(ended.err.begin(), ended.err.end(), '\n') == 1);
+    }
+}
+
 TEST_CASE("worker processes of the daemon end with it", "[processes]") {
     for (const int signal : {SIGTERM, SIGKILL}) {
         Daemon daemon(with_processes());

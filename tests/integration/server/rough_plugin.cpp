@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include <shared_tensor/share.hpp>
 
@@ -62,6 +63,14 @@ void end_process(const std::string& how) {
     if (how == "deep recursion") recurse(&start);
 }
 
+std::size_t allocate(std::size_t bytes) { return std::vector<char>(bytes).size(); }
+
+std::size_t open_files() {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    return limit.rlim_cur;
+}
+
 /// How a child that was forked ends, as its parent sees it.
 int exit_code_of_child() {
     const pid_t child = ::fork();
@@ -91,4 +100,6 @@ SHARE_AS("never_return_inline", never_return, execution::inline_);
 SHARE(lock_output_for_ever);
 SHARE(end_process, arg("how"));
 SHARE_AS("end_process_inline", end_process, arg("how"), execution::inline_);
+SHARE(allocate, arg("bytes"));
+SHARE(open_files);
 SHARE(exit_code_of_child);
