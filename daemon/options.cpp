@@ -1,11 +1,9 @@
-#include "program.hpp"
+#include "configuration.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cxxopts.hpp>
-#include <fstream>
-#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -13,14 +11,11 @@
 
 #include "base/log/log.hpp"
 #include "base/system/host.hpp"
-#include "protocol/json_rpc/json_text.hpp"
 #include "server/option_reading.hpp"
 
 namespace shared_tensor::daemon {
 
 namespace {
-
-using nlohmann::json;
 
 using server::apply;
 using server::Option;
@@ -35,9 +30,10 @@ constexpr std::string_view kIntroduction =
 
 constexpr const char* kListed = "; --help-all lists the options";
 constexpr std::string_view kOther = "Other";
-constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kOthers{
-    {{"--config FILE", "JSON file with any of these options"},
-     {"--print-config", "print the options in force as JSON and end"},
+constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kOthers{
+    {{"--config FILE", "TOML file with any of these options"},
+     {"--print-config", "print the options in force, with their origins, as such a file, and end"},
+     {"--check-config", "check the options and the files that they name, and end"},
      {"--version", "print the version and end"},
      {"-h, --help", "print the common options and end"},
      {"--help-all", "print all options and end"}}};
@@ -63,45 +59,13 @@ void add_lines(std::string& out, std::string_view what, std::string_view text) {
     throw std::invalid_argument(source + ": " + why);
 }
 
-void apply_environment(const std::vector<Option>& table) {
+void apply_environment(const std::vector<Option>& table, Origins& origins) {
     for (const Option& option : table) {
-        if (const auto values = server::environment_values(option)) apply(option, *values, server::variable_of(option));
-    }
-}
-
-std::string text_of(const json& value, const std::string& source) {
-    if (value.is_string()) return value.get<std::string>();
-    if (value.is_number_integer() || value.is_boolean()) return value.dump();
-    reject(source, "must be a string, an integer, true or false, or for lists an array of strings");
-}
-
-std::vector<std::string> values_of(const Option& option, const json& value, const std::string& source) {
-    if (!option.is_list() || !value.is_array()) return {text_of(value, source)};
-    std::vector<std::string> values;
-    for (const json& element : value)
-        values.push_back(text_of(element, source));
-    return values;
-}
-
-json read_config(const std::string& path) {
-    std::ifstream file(path);
-    if (!file) reject(path, "the configuration file cannot be read");
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    auto parsed = json_rpc::parse_json(text);
-    if (const auto* rejection = std::get_if<json_rpc::JsonTextError>(&parsed))
-        reject(path, "not JSON: " + rejection->detail);
-    if (!std::get<json>(parsed).is_object()) reject(path, "must hold one JSON object: {\"port\": 2537, ...}");
-    return std::move(std::get<json>(parsed));
-}
-
-void apply_file(const std::vector<Option>& table, const std::string& path) {
-    const json config = read_config(path);
-    for (const auto& item : config.items()) {
-        const std::string& name = item.key();
-        const std::string source = std::string(path).append(": ").append(name);
-        const auto option = std::find_if(table.begin(), table.end(), [&](const Option& o) { return o.name == name; });
-        if (option == table.end()) reject(source, server::no_such_option(name, server::names_of(table)) + kListed);
-        apply(*option, values_of(*option, item.value(), source), source);
+        const auto values = server::environment_values(option);
+        if (!values) continue;
+        const std::string variable = server::variable_of(option);
+        apply(option, *values, variable);
+        origins[std::string(option.name)] = variable;
     }
 }
 
@@ -116,16 +80,20 @@ cxxopts::Options command_line(const std::vector<Option>& table) {
         line.add_options()(name, "", value);
         if (option.is_flag()) line.add_options()("no-" + name, "");
     }
-    line.add_options()("config", "", cxxopts::value<std::string>())("print-config", "")("version", "")("h,help", "")(
-        "help-all", "");
+    line.add_options()("config", "", cxxopts::value<std::string>())("print-config", "")("check-config", "")(
+        "version", "")("h,help", "")("help-all", "");
     return line;
 }
 
-void apply_flags(const std::vector<Option>& table, const cxxopts::ParseResult& given) {
+void apply_flags(const std::vector<Option>& table, const cxxopts::ParseResult& given, Origins& origins) {
     for (const Option& option : table) {
         const std::string name(option.name), source = "--" + name;
-        if (option.is_flag() && given.count("no-" + name) > 0) option.set("false");
+        if (option.is_flag() && given.count("no-" + name) > 0) {
+            option.set("false");
+            origins[name] = "--no-" + name;
+        }
         if (given.count(name) == 0) continue;
+        origins[name] = source;
         if (option.is_list()) {
             apply(option, given[name].as<std::vector<std::string>>(), source);
         } else {
@@ -134,20 +102,11 @@ void apply_flags(const std::vector<Option>& table, const cxxopts::ParseResult& g
     }
 }
 
-/// The options with the values that the server will use.
-std::string print_config(DaemonOptions options) {
-    options.server = server::in_force(std::move(options.server));
-    json config = json::object();
-    for (const Option& option : option_table(options))
-        config[std::string(option.name)] = option.show();
-    return config.dump(2);
-}
-
 [[noreturn]] void reject_unknown(const std::string& argument, const std::vector<Option>& table) {
     if (!argument.starts_with('-')) reject(argument, std::string("unexpected argument") + kListed);
     const std::string word = argument.substr(0, argument.find('='));
     std::vector<std::string_view> names = server::names_of(table);
-    names.insert(names.end(), {"config", "print-config", "version", "help", "help-all"});
+    names.insert(names.end(), {"config", "print-config", "check-config", "version", "help", "help-all"});
     const std::size_t name = std::min(word.find_first_not_of('-'), word.size());
     reject(word, server::no_such_option(std::string_view(word).substr(name), names) + kListed);
 }
@@ -214,15 +173,20 @@ ParsedOptions parse_options(int argc, char** argv) {
         return parsed;
     }
     options.server.port = default_port();
+    Origins origins;
     if (given.count("config") > 0) {
-        apply_file(table, given["config"].as<std::string>());
+        apply_file(table, given["config"].as<std::string>(), origins);
     } else if (const char* path = std::getenv("SHARED_TENSOR_CONFIG"); path != nullptr && *path != '\0') {
-        apply_file(table, path);
+        apply_file(table, path, origins);
     }
-    apply_environment(table);
-    apply_flags(table, given);
+    apply_environment(table, origins);
+    apply_flags(table, given, origins);
     log::parse_level(options.log_level);  // throws if there is no such level
-    if (given.count("print-config") > 0) parsed.print = print_config(options);
+    if (given.count("print-config") > 0) parsed.print = print_config(options, origins);
+    if (given.count("check-config") > 0) {
+        check_config(options);
+        parsed.print = "the configuration is good";
+    }
     return parsed;
 }
 

@@ -26,7 +26,8 @@ std::vector<server::Option> option_table(DaemonOptions& options);
 
 struct ParsedOptions {
     DaemonOptions options;
-    std::optional<std::string> print;  ///< text to print instead of serving: --help, --version, --print-config
+    std::optional<std::string>
+        print;  ///< text to print instead of serving: --help, --version, --print-config, --check-config
 };
 
 /// Reads all options. Flags have precedence over the environment (SHARED_TENSOR_*), the environment over the --config

@@ -4,6 +4,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <sstream>
 
+#define TOML_HEADER_ONLY 1
+#include <toml++/toml.h>
+
 #include "integration/server/shared_daemon.hpp"
 
 using namespace shared_tensor::test;
@@ -14,7 +17,9 @@ Json configured(const Words& options, const Words& variables = {}) {
     const Ended ended = run_daemon(joined(options, {"--print-config"}), variables);
     INFO(ended.err);
     REQUIRE(ended.code == 0);
-    return Json::parse(ended.out);
+    std::ostringstream json;
+    json << toml::json_formatter(toml::parse(ended.out));
+    return Json::parse(json.str());
 }
 
 /// It ended with an exit code that is not 0, after one line that holds `word`, without having served.
@@ -33,7 +38,7 @@ std::string rejection(const Words& options, const std::string& word, const Words
 
 TEST_CASE("a flag wins over the environment, that over the file, that over the default", "[server]") {
     TemporaryFolder folder;
-    const std::string file = folder.write("c.json", R"({"queue": 3, "timeout": "3s", "cache": false, "workers": 3})");
+    const std::string file = folder.write("c.toml", "queue = 3\ntimeout = \"3s\"\ncache = false\nworkers = 3\n");
     const Words environment{"SHARED_TENSOR_QUEUE=2", "SHARED_TENSOR_TIMEOUT=2s"};
     const Json config = configured({"--config", file, "--queue", "1"}, environment);
     CHECK(config["queue"] == 1);
@@ -43,7 +48,7 @@ TEST_CASE("a flag wins over the environment, that over the file, that over the d
     CHECK(config["max-json-depth"] == 100);
     CHECK(configured({}, {"SHARED_TENSOR_CONFIG=" + file})["queue"] == 3);
 
-    const std::string lists = folder.write("l.json", R"({"allowed-host": ["a", "b"], "load": "one.so"})");
+    const std::string lists = folder.write("l.toml", "allowed-host = [\"a\", \"b\"]\nload = \"one.so\"\n");
     const Words hosts{"SHARED_TENSOR_ALLOWED_HOST=c,d"};
     CHECK(configured({"--config", lists})["allowed-host"] == Json{"a", "b"});
     CHECK(configured({"--config", lists})["load"] == Json{"one.so"});
@@ -52,6 +57,36 @@ TEST_CASE("a flag wins over the environment, that over the file, that over the d
 
     const std::string secret(32, 's');
     CHECK(configured({"--token-file", folder.write("t", "me:" + secret)}).dump().find(secret) == std::string::npos);
+}
+
+TEST_CASE("--print-config names the origin of each value, and is a file for --config", "[server]") {
+    TemporaryFolder folder;
+    const std::string file = folder.write("c.toml", "# mine\nworkers = 3\n");
+    const Words options{"--config", file, "--queue=1", "--no-cache", "--print-config"};
+    const std::string text = run_daemon(options, {"SHARED_TENSOR_TIMEOUT=2s"}).out;
+    const auto origin_of = [&](const std::string& option) {
+        const std::size_t line = ('\n' + text).find('\n' + option + " = ");
+        const std::size_t comment = text.find("# ", line) + 2;
+        return text.substr(comment, text.find('\n', comment) - comment);
+    };
+    CHECK(origin_of("queue") == "--queue");
+    CHECK(origin_of("cache") == "--no-cache");
+    CHECK(origin_of("timeout") == "SHARED_TENSOR_TIMEOUT");
+    CHECK(origin_of("workers") == file + ", line 2");
+    CHECK(origin_of("max-tasks") == "default");
+    CHECK(configured({"--config", folder.write("again.toml", text)}) ==
+          configured(options, {"SHARED_TENSOR_TIMEOUT=2s"}));
+}
+
+TEST_CASE("--check-config says whether a server would start with the options", "[server]") {
+    TemporaryFolder folder;
+    const Ended good = run_daemon({"--check-config", "--config", folder.write("c.toml", "workers = 3\n")});
+    CHECK(good.code == 0);
+    CHECK(good.out == "the configuration is good\n");
+    CHECK(good.err.empty());
+    rejection({"--check-config", "--config", folder.write("d.toml", "host = \"0.0.0.0\"\n")}, "token");
+    rejection({"--check-config", "--token-file", "/nowhere"}, "/nowhere");
+    rejection({"--check-config", "--load", "x.so?proceses=1"}, "the nearest is processes");
 }
 
 TEST_CASE("switches are turned on and off, and the default port is 2537 plus the rank", "[server]") {
@@ -153,12 +188,15 @@ TEST_CASE("a daemon that can't start says why in one line", "[server]") {
              {{"--timeout", "5 parsecs"}, "--timeout"},
              {{"--timeout", "5"}, "--timeout: must be a time such as 500ms, 30s, 5m or 1h"},
              {{}, "SHARED_TENSOR_DRAIN_TIME", {"SHARED_TENSOR_DRAIN_TIME=5"}},
-             {{"--config", folder.write("time.json", R"({"timeout": 5})")}, "5s for seconds"},
+             {{"--config", folder.write("time.toml", "timeout = 5")}, "5s for seconds"},
              {{"start"}, "start"},
              {{}, "SHARED_TENSOR_QUEUE", {"SHARED_TENSOR_QUEUE=-1"}},
-             {{"--config", "/nowhere.json"}, "/nowhere.json"},
-             {{"--config", folder.write("text.json", "port: 1")}, "not JSON"},
-             {{"--config", folder.write("word.json", R"({"prot": 1})")}, "prot: no such option; the nearest is port"},
+             {{"--config", "/nowhere.toml"}, "/nowhere.toml"},
+             {{"--config", folder.write("text.toml", "queue = 1\nport: 1\n")}, "text.toml, line 2: not TOML"},
+             {{"--config", folder.write("old.toml", R"({"port": 1})")}, "an option is a line such as port = 2537"},
+             {{"--config", folder.write("table.toml", "[server]\nport = 1\n")}, "without tables"},
+             {{"--config", folder.write("float.toml", "queue = 1.5\n")}, "float.toml, line 1: queue"},
+             {{"--config", folder.write("word.toml", "prot = 1")}, "prot: no such option; the nearest is port"},
              {{"--log-level", "loud"}, "loud"},
              {{"--allowed-origin", "*"}, "origin"},
              {{"--compression", "lzma"}, "lzma"},
