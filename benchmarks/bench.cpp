@@ -51,7 +51,7 @@ cxxopts::Options options() {
     auto add = options.add_options();
     const auto text = [] { return cxxopts::value<std::string>()->default_value(""); };
     add("seconds", "of each small measurement", cxxopts::value<double>()->default_value("2"));
-    add("only", "small, throughput, tensors, streams, nodes, memory, scaling or metrics", text());
+    add("only", "small, throughput, tensors, streams, nodes, memory, scaling, metrics or overload", text());
     add("where", "one: client and server on one core; all: as the scheduler likes", text());
     add("python", "interpreter with torch, ray, pyarrow, for the peers in Python", text());
     add("large", "tensors: 1 GiB too, which takes 20 GiB of memory");
@@ -66,7 +66,7 @@ struct Group {
 };
 constexpr Group kGroups[] = {{"small", small_calls}, {"throughput", throughput}, {"tensors", tensors},
                              {"streams", streams},   {"nodes", nodes},           {"memory", memory},
-                             {"scaling", scaling},   {"metrics", metrics}};
+                             {"scaling", scaling},   {"metrics", metrics},       {"overload", overload}};
 
 int run(int argc, char** argv) {
     auto known = options();

@@ -22,5 +22,6 @@ void nodes(Report& report, const Settings& settings);
 void memory(Report& report, const Settings& settings);
 void metrics(Report& report, const Settings& settings);
 void scaling(Report& report, const Settings& settings);
+void overload(Report& report, const Settings& settings);
 
 }  // namespace bench

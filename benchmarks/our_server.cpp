@@ -11,10 +11,12 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <shared_tensor/json.hpp>
+#include <shared_tensor/processes.hpp>
 #include <shared_tensor/server.hpp>
 #include <shared_tensor/shared_memory.hpp>
 #include <shared_tensor/stream.hpp>
 #include <shared_tensor/torch.hpp>
+#include <thread>
 
 #include "bytes.hpp"
 #include "our_tensors.hpp"
@@ -118,17 +120,44 @@ at::Tensor filled_tensor(std::size_t size) {
     return tensor;
 }
 
-int serve_ours(const Arguments& role) {
-    st::ServerOptions options;
+namespace {
+
+[[noreturn]] void serve(st::Registry registry, const std::string& path, st::ServerOptions options = {}) {
     options.port = 0;
-    if (role.size() > 2) options.unix_socket = role[2];
+    options.unix_socket = path;
     options.calls.tasks.max_tasks = 200'000;
     options.http.idle_timeout = std::chrono::hours(1);  // idle connections are measured, not their end
-    st::Server server(functions(std::atoi(role.at(1).c_str())), options);
+    st::Server server(std::move(registry), options);
     server.start();
     announce(server.url());
     for (;;)
         ::pause();
+}
+
+}  // namespace
+
+int serve_ours(const Arguments& role) {
+    st::Registry registry = functions(std::atoi(role.at(1).c_str()));
+    if (st::is_worker_process()) return st::serve_as_worker(std::move(registry)), 0;
+    serve(std::move(registry), role.size() > 2 ? role[2] : "");
+}
+
+int serve_overload() {
+    st::Registry registry;
+    registry.add("work", [] {
+        std::this_thread::sleep_for(kOverloadTime);
+        return 1;
+    });
+    st::ServerOptions options;
+    options.calls.pool.workers = kOverloadWorkers;
+    options.calls.pool.queue_limit = kOverloadWorkers;
+    serve(std::move(registry), "", std::move(options));
+}
+
+int serve_processes(const Arguments& role) {
+    st::WorkerProcesses workers({.processes = 1, .command = {"/proc/self/exe", "--serve", "ours", "5"}});
+    workers.start();
+    serve(workers.share(), role.size() > 1 ? role[1] : "");
 }
 
 }  // namespace bench

@@ -21,6 +21,7 @@ public:
 
     const std::string& address() const { return address_; }  ///< a port, a path, or a URL
     int port() const;
+    pid_t pid() const { return pid_; }
 
 private:
     pid_t pid_ = -1;

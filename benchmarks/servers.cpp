@@ -16,6 +16,8 @@ int serve_role(const Arguments& role) {
     if (name == "mapping") return serve_mapping(role);
     if (name.starts_with("httplib-")) return serve_httplib(role);
     if (name == "ours") return serve_ours(role);
+    if (name == "overload") return serve_overload();
+    if (name == "processes") return serve_processes(role);
     if (name == "node") return serve_node();
     if (name == "grpc") return serve_grpc(role);
     if (name == "jsonrpccpp") return serve_jsonrpccpp();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ using Arguments = std::vector<std::string>;
 ///   httplib-echo [PATH]                     bare cpp-httplib: returns the body
 ///   httplib-json [PATH]                     cpp-httplib with nlohmann/json in its handler
 ///   ours COUNT [PATH]                       this library with COUNT functions
+///   processes [PATH]                        the same with 5 functions that run in a worker process
+///   overload                                a function `work` of 10 ms, two workers, a queue of two calls
 ///   node                                    a node that receives pushed messages
 ///   grpc [PATH] | jsonrpccpp                only if the libraries were found
 int serve_role(const Arguments& role);
@@ -33,5 +36,10 @@ int serve_ours(const Arguments& role);
 int serve_grpc(const Arguments& role);
 int serve_jsonrpccpp();
 int serve_node();
+int serve_processes(const Arguments& role);
+int serve_overload();
+
+inline constexpr int kOverloadWorkers = 2;
+inline constexpr std::chrono::milliseconds kOverloadTime{10};
 
 }  // namespace bench

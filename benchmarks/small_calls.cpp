@@ -15,6 +15,7 @@ constexpr const char* kJson = "cpp-httplib and nlohmann/json by hand";
 constexpr const char* kJsonrpccpp = "libjson-rpc-cpp echo";
 constexpr const char* kInline = "shared_tensor, inline function";
 constexpr const char* kWorker = "shared_tensor, worker function";
+constexpr const char* kProcess = "shared_tensor, function in a worker process";
 constexpr const char* kBareOwn = "bare cpp-httplib echo, its own client";
 constexpr const char* kInlineOwn = "shared_tensor, inline function, own client";
 constexpr const char* kWorkerOwn = "shared_tensor, worker function, own client";
@@ -53,7 +54,8 @@ public:
         : folder_(on_unix ? settings.folder : ""),
           bare_(at({"httplib-echo"}, "bare")),
           json_(at({"httplib-json"}, "json")),
-          ours_(at({"ours", "5"}, "ours")) {
+          ours_(at({"ours", "5"}, "ours")),
+          processes_(at({"processes"}, "processes")) {
         if (have_grpc()) grpc_.emplace(at({"grpc"}, "grpc"));
         if (have_jsonrpccpp() && !on_unix) jsonrpccpp_.emplace(std::vector<std::string>{"jsonrpccpp"});
     }
@@ -74,7 +76,7 @@ private:
     Contestant raw_like(const HttpCall& call);
 
     std::string folder_;  ///< empty: TCP
-    ServerProcess bare_, json_, ours_;
+    ServerProcess bare_, json_, ours_, processes_;
     std::optional<ServerProcess> grpc_, jsonrpccpp_, raw_;
 };
 
@@ -96,6 +98,7 @@ std::vector<Contestant> Servers::contestants() {
         over_http(kJson, prepare_call(endpoint(json_, "json"), kEcho, is_json_rpc_answer)),
         over_http(kInline, echo),
         over_http(kWorker, prepare_call(endpoint(ours_, "ours"), kEchoWorker, is_json_rpc_answer)),
+        over_http(kProcess, prepare_call(endpoint(processes_, "processes"), kEchoWorker, is_json_rpc_answer)),
     };
     if (jsonrpccpp_) {
         all.push_back(over_http(kJsonrpccpp, prepare_call(endpoint(*jsonrpccpp_, ""), kEcho, is_json_rpc_answer)));
@@ -116,6 +119,8 @@ void print_targets(Report& report, const std::map<std::string, Sample>& samples)
         report.target(
             {std::string(one) + " / " + other, samples.at(one).median() / samples.at(other).median(), bound, limit});
     };
+    report.target({std::string(kProcess) + ", more than a worker function, in us",
+                   samples.at(kProcess).median() - samples.at(kWorker).median(), Target::Bound::at_most, 15});
     ratio(kInline, kBare, Target::Bound::at_most, 1.25);
     ratio(kWorker, kBare, Target::Bound::at_most, 1.25);
     ratio(kInlineOwn, kBareOwn, Target::Bound::at_most, 1.25);
