@@ -180,7 +180,10 @@ std::optional<Published> NamedTensors::upload_next(std::string_view name, const 
         return made;
     } catch (const InvalidValue& error) {  // a dtype that files do not have
         log::debug('"', name, "\" is not uploaded: ", error.what());
-    } catch (const ServerOutOfMemory& error) {  // the limits of uploads are lower
+    } catch (const ServerOutOfMemory& error) {
+        log::debug('"', name, "\" is not uploaded: ", error.what());
+    } catch (const InvalidParams& error) {
+        if (client::details_of(error).parameter != "size") throw;
         log::debug('"', name, "\" is not uploaded: ", error.what());
     }
     return std::nullopt;

@@ -158,8 +158,10 @@ TEST_CASE_METHOD(Named, "Later versions of large tensors take the memory of olde
     CHECK(names.put("x", filled(2, kFloats)).transport == "upload");
     CHECK(identical(names.get("x").tensor(), filled(2, kFloats)));
     // These are not uploaded: files have no dtype for it, it is small, strided, or lies in shared memory.
-    const TensorRef numbers = numbered(DType::complex128, {1 << 19});
-    for (const TensorRef& other : {numbers, filled(1), transposed(strided(filled(1, kFloats), {2, kFloats / 2})),
+    const TensorMap numbers{{"a", numbered(DType::complex128, {1 << 19})}};
+    CHECK(names.put("weights", numbers).transport != "upload");
+    CHECK(same(names.get("weights"), numbers));
+    for (const TensorRef& other : {filled(1), transposed(strided(filled(1, kFloats), {2, kFloats / 2})),
                                    client.empty_in_shared_memory({kFloats}, DType::float32)}) {
         CHECK(names.put("x", other).transport != "upload");
         CHECK(identical(names.get("x").tensor(), other));
