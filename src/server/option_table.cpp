@@ -93,7 +93,8 @@ std::vector<Option> listening(ServerOptions& options) {
 
 std::vector<Option> access(ServerOptions& options) {
     return {
-        {"token-file", kCommon, "lines NAME:SECRET[:admin][:allow=METHOD,PREFIX.*]; mode 0600", MEMBER(token_file)},
+        {"token-file", kCommon, "lines NAME:SECRET, then :admin or :allow=METHOD,PREFIX.*; mode 0600",
+         MEMBER(token_file)},
         {"tls-certificate", kCommon, "PEM file of the server's certificate and chain: https", MEMBER(tls.certificate)},
         {"tls-key", kCommon, "PEM file of the certificate's key; not readable by others", MEMBER(tls.key)},
         {"tls-client-ca", kCommon, "PEM file of authorities: clients need a certificate", MEMBER(tls.authorities)},

@@ -51,6 +51,8 @@ struct Pool {
     void post(std::coroutine_handle<> coroutine);
 };
 
+#define CHECK(condition) static_cast<void>(condition)
+
 float probability_of(const at::Tensor& window);
 template <class... Values>
 void use(const Values&... values);

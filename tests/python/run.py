@@ -29,7 +29,8 @@ CHECKED = [
     "benchmarks/batching_bench.py",
     "benchmarks/python_bench.py",
     "benchmarks/python_bench_peers.py",
-    "scripts/python_reference",
+    "scripts/docs",
+    "docs/site",
 ]
 EXAMPLES = ["fastapi", "uvicorn-worker", "gunicorn", "nbconvert", "ipykernel", "wordllama"]
 FRAMEWORKS = {

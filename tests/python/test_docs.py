@@ -1,4 +1,5 @@
-"""The examples of README.md, and those of docs/python.md in their order, against a server with their functions."""
+"""The examples of README.md and docs/start/python.md, and those of docs/python.md in their order, against a server with
+their functions."""
 
 from __future__ import annotations
 
@@ -53,6 +54,25 @@ def test_the_readmes_functions_serve_the_readmes_client(start_provider: Any) -> 
     client = [sys.executable, REPOSITORY / "examples/readme/client.py"]
     shown = subprocess.run(client, env={**os.environ, "SHARED_TENSOR_URL": server.url}, capture_output=True, text=True)
     assert shown.stdout == "tensor([[1., 1., 1.],\n        [1., 1., 1.]])\n", shown.stderr
+
+
+def test_the_first_steps_print_what_their_page_says(start_provider: Any) -> None:
+    page = (REPOSITORY / "docs/start/python.md").read_text()
+    shown = re.search(r"<!-- output: examples/start/client.py -->\n```\n(.*?)```", page, re.DOTALL)
+    assert shown is not None
+    folder = REPOSITORY / "examples/start"
+    server = start_provider("functions:provider", inside=folder)
+
+    def output_of(*words: str) -> str:
+        command = [sys.executable, folder / words[0], *words[1:]]
+        environment = {**os.environ, "SHARED_TENSOR_URL": server.url}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert output_of("client.py") == shown[1]
+    assert output_of("weights.py", "publish") == ""
+    assert f"# prints: {output_of('weights.py', 'read')}" in page
 
 
 def save_base(url: str, folder: pathlib.Path) -> None:
