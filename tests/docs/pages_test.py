@@ -13,7 +13,7 @@ PAGES = [ROOT / name for name in subprocess.check_output(LIST, cwd=ROOT, text=Tr
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n)?^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
-PLAIN = {"", "ini", "yaml", "cmake", "nginx"}  # no test reads these
+PLAIN = {"toml", "", "ini", "yaml", "cmake", "nginx"}  # no test reads these
 TESTED = {"cpp", "console", "python", "json", "python run", "python server"}
 LANGUAGES = PLAIN | TESTED | {f"{kind} {side}" for kind in ("json", "http") for side in ("request", "response")}
 
