@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -75,7 +76,8 @@ private:
 /// Errors: children of RpcError. TransportFailure: no answer. ProtocolFailure: the answer is not from a
 /// shared_tensor server. UnknownOrExpired: the name does not exist, or no longer exists. TensorExpired: the tensor was
 /// removed while it was fetched. MethodNotFound: push() to a server that is not a node. ServerBusy: the receiver's
-/// inbox stays full. ShuttingDown: after shutdown(). std::invalid_argument: the url is malformed or empty.
+/// inbox stays full. ShuttingDown: after shutdown(). Cancelled: the method's `stop` was requested.
+/// std::invalid_argument: the url is malformed or empty.
 class Node {
 public:
     /// Starts a server with the functions of `registry` and the node's own. Throws the errors of Server.
@@ -88,22 +90,26 @@ public:
     int port() const;
 
     /// Publishes a tensor, so that other nodes can pull it. See NamedTensors::put().
-    Published publish(std::string_view name, const TensorRef& tensor, const PutOptions& options = {}) const {
-        return done([&](const NamedTensors& own) { return own.put(name, tensor, options); });
+    Published publish(std::string_view name, const TensorRef& tensor, const PutOptions& options = {},
+                      const std::stop_token& stop = {}) const {
+        return done([&](const NamedTensors& own) { return own.put(name, tensor, options); }, stop);
     }
     /// Publishes a set in one step.
     template <detail::NamedTensorRange Tensors>
-    Published publish(std::string_view name, const Tensors& tensors, const PutOptions& options = {}) const {
-        return done([&](const NamedTensors& own) { return own.put(name, tensors, options); });
+    Published publish(std::string_view name, const Tensors& tensors, const PutOptions& options = {},
+                      const std::stop_token& stop = {}) const {
+        return done([&](const NamedTensors& own) { return own.put(name, tensors, options); }, stop);
     }
 
     /// Fetches a named tensor from another node (or any server): through shared memory on the same host, in parallel
     /// ranges from another host.
-    NamedTensor pull(const std::string& url, std::string_view name, const PullOptions& options = {}) const;
+    NamedTensor pull(const std::string& url, std::string_view name, const PullOptions& options = {},
+                     const std::stop_token& stop = {}) const;
 
     /// Sends a tensor to the inbox of the node at `url`, and returns when it is in the inbox. After that, a tensor of
     /// empty_in_shared_memory() may be overwritten. Tries again while the inbox is full, until push_timeout.
-    void push(const std::string& url, std::string_view name, const TensorRef& tensor) const;
+    void push(const std::string& url, std::string_view name, const TensorRef& tensor,
+              const std::stop_token& stop = {}) const;
 
     /// Takes the oldest message out of the inbox. Returns nullopt after the timeout, or after shutdown(). Each message
     /// is received once. If a sender pushes one message after another, they are received in this order.
@@ -120,13 +126,13 @@ public:
 private:
     class Impl;
     template <class Publish>
-    Published done(Publish publish) const {
+    Published done(Publish publish, const std::stop_token& stop) const {
         Published published;
-        run([&] { published = publish(own()); });
+        run([&] { published = publish(own(stop)); });
         return published;
     }
     void run(const std::function<void()>& publish) const;
-    NamedTensors own() const;
+    NamedTensors own(const std::stop_token& stop) const;
 
     std::unique_ptr<Impl> impl_;
 };

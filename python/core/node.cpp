@@ -117,12 +117,19 @@ nb::dict peers_of(const std::map<std::string, ClientStatistics>& peers) {
     return by_url;
 }
 
+/// Ends the work to which it was passed.
+struct Stop {
+    std::stop_source source;
+};
+
 /// Publishes a tensor, or a dict of tensors as a set. Returns the name, the version and the bytes.
 nb::tuple publish(const PyNode& self, const std::string& name, nb::handle value,
-                  const std::map<std::string, std::string>& metadata, std::optional<std::uint64_t> if_version) {
+                  const std::map<std::string, std::string>& metadata, std::optional<std::uint64_t> if_version,
+                  const Stop& stop) {
     const PutOptions options{.if_version = if_version, .metadata = metadata};
     const auto send = [&](const auto& content) {
-        const Published made = self.without_gil([&](const Node& node) { return node.publish(name, content, options); });
+        const Published made = self.without_gil(
+            [&](const Node& node) { return node.publish(name, content, options, stop.source.get_token()); });
         return tuple_of(made);
     };
     if (!nb::isinstance<nb::dict>(value)) return send(tensor_of(value));
@@ -134,12 +141,12 @@ nb::tuple publish(const PyNode& self, const std::string& name, nb::handle value,
 
 NamedTensor pull(const PyNode& self, const std::string& url, const std::string& name,
                  std::optional<std::uint64_t> version, std::optional<std::int64_t> first_row,
-                 std::optional<std::int64_t> last_row) {
+                 std::optional<std::int64_t> last_row, const Stop& stop) {
     PullOptions options;
     options.version = version;
     options.first_row = first_row;
     options.last_row = last_row;
-    return self.without_gil([&](const Node& node) { return node.pull(url, name, options); });
+    return self.without_gil([&](const Node& node) { return node.pull(url, name, options, stop.source.get_token()); });
 }
 
 /// (name, tensor), or None after the timeout and after shutdown().
@@ -197,6 +204,7 @@ nb::bytes bytes_of_tensor(const Tensor& tensor) {
 }  // namespace
 
 void define_node(nb::module_& module) {
+    nb::class_<Stop>(module, "Stop").def(nb::init<>()).def("request", [](Stop& self) { self.source.request_stop(); });
     nb::class_<PyNode>(module, "Node")
         .def(
             "__init__",
@@ -219,14 +227,15 @@ void define_node(nb::module_& module) {
             nb::kw_only(), "host"_a, "port"_a, "token"_a, "insecure"_a, "local_socket"_a, "certificate"_a, "key"_a,
             "authorities"_a, "inbox_messages"_a, "inbox_bytes"_a, "push_timeout"_a)
         .def("url", &PyNode::url)
-        .def("publish", &publish, "name"_a, "value"_a, "metadata"_a, "if_version"_a.none())
-        .def("pull", &pull, "url"_a, "name"_a, "version"_a.none(), "first_row"_a.none(), "last_row"_a.none())
+        .def("publish", &publish, "name"_a, "value"_a, "metadata"_a, "if_version"_a.none(), "stop"_a)
+        .def("pull", &pull, "url"_a, "name"_a, "version"_a.none(), "first_row"_a.none(), "last_row"_a.none(), "stop"_a)
         .def(
             "push",
-            [](const PyNode& self, const std::string& url, const std::string& name, const Tensor& tensor) {
-                self.without_gil([&](const Node& node) { node.push(url, name, tensor.ref); });
+            [](const PyNode& self, const std::string& url, const std::string& name, const Tensor& tensor,
+               const Stop& stop) {
+                self.without_gil([&](const Node& node) { node.push(url, name, tensor.ref, stop.source.get_token()); });
             },
-            "url"_a, "name"_a, "tensor"_a)
+            "url"_a, "name"_a, "tensor"_a, "stop"_a)
         .def("receive", &receive, "seconds"_a)
         .def("shutdown", &PyNode::shutdown)
         .def("statistics",

@@ -212,7 +212,9 @@ Node::~Node() {
 std::string Node::url() const { return impl_->server.url(); }
 int Node::port() const { return impl_->server.port(); }
 
-NamedTensors Node::own() const { return NamedTensors(impl_->peers().at(impl_->own_url())->client); }
+NamedTensors Node::own(const std::stop_token& stop) const {
+    return NamedTensors(impl_->peers().at(impl_->own_url(), stop)->client.with({.stop = stop}));
+}
 
 void Node::run(const std::function<void()>& publish) const {
     impl_->guarded(impl_->published, [&] {
@@ -221,24 +223,28 @@ void Node::run(const std::function<void()>& publish) const {
     });
 }
 
-NamedTensor Node::pull(const std::string& url, std::string_view name, const PullOptions& options) const {
+NamedTensor Node::pull(const std::string& url, std::string_view name, const PullOptions& options,
+                       const std::stop_token& stop) const {
     return impl_->guarded(impl_->pulled, [&] {
-        const auto peer = impl_->peers().at(url);
-        const NamedTensors names(peer->client);
+        const auto peer = impl_->peers().at(url, stop);
+        const NamedTensors names(peer->client.with({.stop = stop}));
         const bool is_part = options.first_row || options.last_row;
         return peer->is_near && !is_part ? names.get(name, options.version) : names.pull(name, options);
     });
 }
 
 /// After a full inbox rejected the tensor, asks for room before it sends the tensor again.
-void Node::push(const std::string& url, std::string_view name, const TensorRef& tensor) const {
+void Node::push(const std::string& url, std::string_view name, const TensorRef& tensor,
+                const std::stop_token& stop) const {
     impl_->guarded(impl_->pushed, [&] {
         const SteadyTime deadline = real_clock().now() + impl_->push_timeout();
-        const auto peer = impl_->peers().at(url);
+        const auto peer = impl_->peers().at(url, stop);
         const auto client = [&](std::string key) {
             const auto rest = std::chrono::ceil<std::chrono::milliseconds>(deadline - real_clock().now());
-            return peer->client.with(
-                {.timeout = std::max(rest, kShortestTry), .idempotency_key = std::move(key), .idempotent = true});
+            return peer->client.with({.timeout = std::max(rest, kShortestTry),
+                                      .stop = stop,
+                                      .idempotency_key = std::move(key),
+                                      .idempotent = true});
         };
         bool has_room = true;
         for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <utility>
 
@@ -32,15 +33,16 @@ public:
         bool is_near = false;  ///< whether it shares memory with this process; set by at()
     };
     using PeerPointer = std::shared_ptr<const Peer>;
-    /// Blocks for a few round trips at the first use of a url. Throws std::invalid_argument for an invalid url, and the
-    /// RpcErrors of its client.
-    PeerPointer at(const std::string& url) {
+    /// Blocks for a few round trips at the first use of a url, until `stop` is requested. Throws std::invalid_argument
+    /// for an invalid url, and the RpcErrors of its client.
+    PeerPointer at(const std::string& url, const std::stop_token& stop) {
         if (url.empty())
             throw std::invalid_argument(
                 "the url of the other node is empty: use http://host:port or https://host:port");
         auto peer = find_or_make(url);
-        std::call_once(peer->looked,
-                       [&] { peer->is_near = shares_memory(peer->client.with({.timeout = answers_within_})); });
+        std::call_once(peer->looked, [&] {
+            peer->is_near = shares_memory(peer->client.with({.timeout = answers_within_, .stop = stop}));
+        });
         return peer;
     }
     /// Aborts all requests in flight. Clients made later are shut down too.

@@ -451,6 +451,26 @@ def test_a_node_that_never_answers_costs_a_push_its_timeout() -> None:
         asyncio.run(work(f"http://127.0.0.1:{silent.getsockname()[1]}"))
 
 
+def test_a_cancelled_push_or_pull_ends_in_its_thread() -> None:
+    async def work() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            async with Node() as node:
+                for waits in (node.pull(url, "x"), node.push(url, "x", numpy.ones(2))):
+                    task = asyncio.create_task(waits)
+                    await asyncio.sleep(0.1)
+                    task.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
+                for _ in range(100):
+                    if node.statistics().failed == 2:
+                        break
+                    await asyncio.sleep(0.1)
+                assert node.statistics().failed == 2
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+
+
 def test_a_tensor_outlives_its_message_and_its_node() -> None:
     async def work() -> Any:
         async with Node() as sender, Node(framework="numpy") as receiver:

@@ -58,8 +58,8 @@ class Node:
     for `push_timeout` seconds. framework: of the tensors that pull() and receive() return: see Client.options().
     concurrency: publications, pulls and pushes at once; more wait for their turn.
 
-    A cancelled publish(), pull() or push() goes on in its thread, and its result is dropped. Errors: children of
-    RpcError; RuntimeError before start().
+    A cancelled publish(), pull() or push() ends in its thread soon after. Errors: children of RpcError; RuntimeError
+    before start().
     """
 
     def __init__(
@@ -108,6 +108,15 @@ class Node:
         """Runs a method that blocks in a thread. The GIL is released while it blocks."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, functools.partial(work, *arguments))
 
+    async def _stoppable(self, work: Callable[..., T], *arguments: Any) -> T:
+        """As _run(), for a method whose last argument ends its work."""
+        stop = _core.Stop()
+        try:
+            return await self._run(work, *arguments, stop)
+        except asyncio.CancelledError:
+            stop.request()
+            raise
+
     async def start(self) -> str:
         """Starts to serve, and returns the URL for other nodes."""
         if self._running is not None:
@@ -132,7 +141,7 @@ class Node:
         """Publishes a tensor, or a dict of tensors as a set in one step, so that other nodes can pull it. The node
         makes a copy. if_version: only if this is the name's current version (0: if there is no such name)."""
         tensors = tensors_of(name, value)
-        return Published(*await self._run(self._core.publish, name, tensors, dict(metadata or {}), if_version))
+        return Published(*await self._stoppable(self._core.publish, name, tensors, dict(metadata or {}), if_version))
 
     async def pull(
         self,
@@ -145,12 +154,13 @@ class Node:
     ) -> NamedTensor:
         """Fetches a named tensor or set from another node, or only rows `first_row` to `last_row` (not included) of a
         tensor. version: raises UnknownOrExpired if it is not the current one."""
-        return NamedTensor(await self._run(self._core.pull, url, name, version, first_row, last_row), self._convert)
+        pulled = await self._stoppable(self._core.pull, url, name, version, first_row, last_row)
+        return NamedTensor(pulled, self._convert)
 
     async def push(self, url: str, name: str, tensor: Any) -> None:
         """Sends a tensor to the inbox of the node at `url`. Returns when it is in the inbox. Raises ServerBusy if the
         inbox was full for `push_timeout` seconds."""
-        await self._run(self._core.push, url, name, _core.Tensor.from_dlpack(tensor))
+        await self._stoppable(self._core.push, url, name, _core.Tensor.from_dlpack(tensor))
 
     async def receive(self, timeout: float | None = None) -> NodeMessage | None:
         """Takes the oldest message out of the inbox. Waits for one at most `timeout` seconds. Returns None if none

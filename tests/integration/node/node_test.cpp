@@ -4,11 +4,13 @@
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -267,6 +269,30 @@ TEST_CASE("after its shutdown a node does nothing, and says so", "[node]") {
     CHECK_FALSE(node.receive(30s).has_value());
     CHECK_THROWS_AS(other.pull(url, "x"), TransportFailure);
     CHECK_THROWS_AS(other.push(url, "x", numbers(1)), TransportFailure);
+}
+
+TEST_CASE("a stop ends a transfer that is under way, and nothing else", "[node]") {
+    FaultyProxy silent;  // accepts and never answers
+    NodeOptions full;
+    full.inbox_messages = 1;
+    const Node node, busy(full);
+    node.push(busy.url(), "first", numbers(1));
+    const auto ends_at_stop = [](const auto& work) {
+        std::stop_source source;
+        auto ended = std::async(std::launch::async, [&] { work(source.get_token()); });
+        CHECK(ended.wait_for(50ms) == std::future_status::timeout);
+        const auto start = std::chrono::steady_clock::now();
+        source.request_stop();
+        CHECK_THROWS_AS(ended.get(), Cancelled);
+        CHECK(std::chrono::steady_clock::now() - start < 5s);
+    };
+    ends_at_stop([&](const std::stop_token& stop) { node.pull(silent.url(), "x", {}, stop); });
+    ends_at_stop([&](const std::stop_token& stop) { node.push(silent.url(), "x", numbers(1), stop); });
+    ends_at_stop([&](const std::stop_token& stop) { node.push(busy.url(), "second", numbers(1), stop); });
+    std::stop_source early;
+    early.request_stop();
+    CHECK_THROWS_AS(node.publish("x", numbers(1), {}, early.get_token()), Cancelled);
+    CHECK(node.publish("x", numbers(1)).version == 1);
 }
 
 TEST_CASE("a shutdown ends transfers and waits that are under way", "[node]") {
