@@ -150,7 +150,7 @@ int serve_overload() {
     });
     st::ServerOptions options;
     options.calls.pool.workers = kOverloadWorkers;
-    options.calls.pool.queue_limit = kOverloadWorkers;
+    options.calls.pool.queue_limit = 1;  // the queue bounds how long an accepted call waits
     serve(std::move(registry), "", std::move(options));
 }
 

@@ -61,11 +61,12 @@ Seen overload(const std::string& url, double seconds) {
     {
         std::vector<std::jthread> callers;
         for (int i = 0; i < kCallers; ++i) {
-            callers.emplace_back([&] {
+            callers.emplace_back([&, i] {
                 const st::Client client = caller_of(url);
                 Seen seen;
-                const auto begin = Clock::now();
                 const duration<double> interval(kCallers / kOffered);
+                // At other times than the other callers.
+                const auto begin = Clock::now() + std::chrono::duration_cast<Clock::duration>(i * interval / kCallers);
                 for (int call = 0; micros_since(begin) < seconds * 1e6; ++call) {
                     std::this_thread::sleep_until(begin + std::chrono::duration_cast<Clock::duration>(call * interval));
                     seen.call(client);
@@ -78,15 +79,17 @@ Seen overload(const std::string& url, double seconds) {
     return all;
 }
 
-std::string get(const std::string& path) { return "GET " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"; }
+std::string get(const Endpoint& server, const std::string& path) {
+    return "GET " + path + " HTTP/1.1\r\nHost: " + server.host() + "\r\n\r\n";
+}
 
 /// Asks for a file again and again.
-Sample watch(int port, const std::string& path, const std::atomic<bool>& ends) {
-    HttpConnection connection(connect_tcp(port));
+Sample watch(const Endpoint& server, const std::string& path, const std::atomic<bool>& ends) {
+    HttpConnection connection(server.connect());
     Sample latencies;
     while (!ends) {
         const auto start = Clock::now();
-        connection.round_trip(get(path));
+        connection.round_trip(get(server, path));
         latencies.values.push_back(micros_since(start));
         std::this_thread::sleep_for(milliseconds(50));
     }
@@ -124,8 +127,8 @@ void overload(Report& report, const Settings& settings) {
     const double before = resident_mib(server.pid());
     std::atomic<bool> ends{false};
     Sample health, metrics;
-    std::jthread watches_health([&] { health = watch(server.port(), "/healthz", ends); });
-    std::jthread watches_metrics([&] { metrics = watch(server.port(), "/metrics", ends); });
+    std::jthread watches_health([&] { health = watch({server.port()}, "/healthz", ends); });
+    std::jthread watches_metrics([&] { metrics = watch({server.port()}, "/metrics", ends); });
     const Seen seen = overload(server.address(), 10 * settings.seconds);
     const double normal = until_normal(client, alone.accepted.median());
     ends = true;

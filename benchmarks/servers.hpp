@@ -16,7 +16,7 @@ using Arguments = std::vector<std::string>;
 ///   httplib-json [PATH]                     cpp-httplib with nlohmann/json in its handler
 ///   ours COUNT [PATH]                       this library with COUNT functions
 ///   processes [PATH]                        the same with 5 functions that run in a worker process
-///   overload                                a function `work` of 10 ms, two workers, a queue of two calls
+///   overload                                a function `work` of 10 ms, two workers, a queue of one call
 ///   node                                    a node that receives pushed messages
 ///   grpc [PATH] | jsonrpccpp                only if the libraries were found
 int serve_role(const Arguments& role);
