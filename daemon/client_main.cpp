@@ -1,5 +1,7 @@
 // shared-tensor: the command-line client. See --help.
 
+#include <unistd.h>
+
 #include <exception>
 #include <iostream>
 #include <string>
@@ -7,6 +9,7 @@
 #include <shared_tensor/error.hpp>
 
 #include "cli/commands.hpp"
+#include "cli/terminal.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 
 namespace {
@@ -21,6 +24,11 @@ void print_error(const RpcError& error) {
     cli::print_line(cli::compact({{"error", std::move(json)}}));
 }
 
+/// Begins a line with an error.
+std::ostream& errors() {
+    return std::cerr << (cli::has_colours(STDERR_FILENO) ? "\x1b[31mshared-tensor:\x1b[0m " : "shared-tensor: ");
+}
+
 int exit_of(const RpcError& error) {
     if (dynamic_cast<const TransportFailure*>(&error) != nullptr) return cli::kUnreachable;
     if (dynamic_cast<const DeadlineExceeded*>(&error) != nullptr) return cli::kLate;
@@ -32,7 +40,7 @@ int run_reporting(const cli::CommandLine& line) {
     try {
         return cli::run(line);
     } catch (const RpcError& error) {
-        std::cerr << "shared-tensor: " << error.what() << '\n';
+        errors() << error.what() << '\n';
         if (line.json) print_error(error);
         return exit_of(error);
     }
@@ -53,10 +61,10 @@ int main(int argc, char** argv) {
     try {
         return guarded_main(argc, argv);
     } catch (const cli::UsageError& error) {
-        std::cerr << "shared-tensor: " << error.what() << " (--help shows what there is)\n";
+        errors() << error.what() << " (--help shows what there is)\n";
         return cli::kUsage;
     } catch (const std::exception& error) {
-        std::cerr << "shared-tensor: " << error.what() << '\n';
+        errors() << error.what() << '\n';
         return cli::kFailed;
     }
 }

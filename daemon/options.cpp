@@ -1,7 +1,6 @@
 #include "configuration.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <cxxopts.hpp>
 #include <stdexcept>
@@ -30,13 +29,6 @@ constexpr std::string_view kIntroduction =
 
 constexpr const char* kListed = "; --help-all lists the options";
 constexpr std::string_view kOther = "Other";
-constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kOthers{
-    {{"--config FILE", "TOML file with any of these options"},
-     {"--print-config", "print the options in force, with their origins, as such a file, and end"},
-     {"--check-config", "check the options and the files that they name, and end"},
-     {"--version", "print the version and end"},
-     {"-h, --help", "print the common options and end"},
-     {"--help-all", "print all options and end"}}};
 
 /// Appends `what`, and `text` in the column beside it, broken into lines of at most kWidth.
 void add_lines(std::string& out, std::string_view what, std::string_view text) {
@@ -80,8 +72,11 @@ cxxopts::Options command_line(const std::vector<Option>& table) {
         line.add_options()(name, "", value);
         if (option.is_flag()) line.add_options()("no-" + name, "");
     }
-    line.add_options()("config", "", cxxopts::value<std::string>())("print-config", "")("check-config", "")(
-        "version", "")("h,help", "")("help-all", "");
+    for (const OtherOption& other : kOtherOptions) {
+        const std::string letter = other.letter == 0 ? "" : std::string(1, other.letter) + ",";
+        const auto value = other.value.empty() ? cxxopts::value<bool>() : cxxopts::value<std::string>();
+        line.add_options()(letter + std::string(other.name), "", value);
+    }
     return line;
 }
 
@@ -106,7 +101,8 @@ void apply_flags(const std::vector<Option>& table, const cxxopts::ParseResult& g
     if (!argument.starts_with('-')) reject(argument, std::string("unexpected argument") + kListed);
     const std::string word = argument.substr(0, argument.find('='));
     std::vector<std::string_view> names = server::names_of(table);
-    names.insert(names.end(), {"config", "print-config", "check-config", "version", "help", "help-all"});
+    for (const OtherOption& other : kOtherOptions)
+        names.push_back(other.name);
     const std::size_t name = std::min(word.find_first_not_of('-'), word.size());
     reject(word, server::no_such_option(std::string_view(word).substr(name), names) + kListed);
 }
@@ -135,8 +131,12 @@ std::string help_text(const std::vector<Option>& defaults, bool all) {
                   std::string(option.help) + (has_default ? " [" + shown + ']' : ""));
     }
     text.append(kOther).append(":\n");
-    for (const auto& [what, help] : kOthers)
-        add_lines(text, what, help);
+    for (const OtherOption& other : kOtherOptions) {
+        if (!all && !other.common) continue;
+        const std::string letter = other.letter == 0 ? "" : std::string("-") + other.letter + ", ";
+        const std::string value = other.value.empty() ? "" : " " + std::string(other.value);
+        add_lines(text, letter + "--" + std::string(other.name) + value, other.help);
+    }
     text.pop_back();
     return text;
 }
@@ -168,10 +168,11 @@ ParsedOptions parse_options(int argc, char** argv) {
         parsed.print = help_text(table, all);
         return parsed;
     }
-    if (given.count("version") > 0) {
-        parsed.print = "shared-tensor-server " SHARED_TENSOR_VERSION;
-        return parsed;
-    }
+    if (given.count("version") > 0) parsed.print = "shared-tensor-server " SHARED_TENSOR_VERSION;
+    if (given.count("manual") > 0) parsed.print = program::manual_page(describe(table));
+    if (given.count("completion") > 0)
+        parsed.print = program::completion_script(describe(table), given["completion"].as<std::string>());
+    if (parsed.print) return parsed;
     options.server.port = default_port();
     Origins origins;
     if (given.count("config") > 0) {

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <shared_tensor/server.hpp>
 
+#include "description.hpp"
 #include "server/option_table.hpp"
 
 // The parts of shared-tensor-server.
@@ -24,10 +27,26 @@ struct DaemonOptions {
 /// The table of the options of the server and the program, section by section. `options` must outlive the table.
 std::vector<server::Option> option_table(DaemonOptions& options);
 
+/// An option that is no setting: it prints a text, or names the file with the settings.
+struct OtherOption {
+    std::string_view name;
+    char letter;  ///< of the short form; 0: there is none
+    std::string_view value, help;
+    bool common;  ///< --help shows it; --help-all shows every option
+};
+inline constexpr std::array<OtherOption, 8> kOtherOptions{
+    {{"config", 0, "FILE", "TOML file with any of these options", true},
+     {"print-config", 0, "", "print the options in force, with their origins, as such a file, and end", true},
+     {"check-config", 0, "", "check the options and the files that they name, and end", true},
+     {"completion", 0, "SHELL", "print the completion for bash, zsh or fish and end", false},
+     {"manual", 0, "", "print the manual page, for man -l -, and end", false},
+     {"version", 0, "", "print the version and end", true},
+     {"help", 'h', "", "print the common options and end", true},
+     {"help-all", 0, "", "print all options and end", true}}};
+
 struct ParsedOptions {
     DaemonOptions options;
-    std::optional<std::string>
-        print;  ///< text to print instead of serving: --help, --version, --print-config, --check-config
+    std::optional<std::string> print;  ///< text to print instead of serving: --help, --version, ...
 };
 
 /// Reads all options. Flags have precedence over the environment (SHARED_TENSOR_*), the environment over the --config
@@ -38,6 +57,9 @@ ParsedOptions parse_options(int argc, char** argv);
 /// The text of --help, or of --help-all if `all`: one entry for each option, at most 100 columns. The options in
 /// `defaults` have their default values.
 std::string help_text(const std::vector<server::Option>& defaults, bool all);
+
+/// What the manual page and the completions say. The options in `defaults` have their default values.
+program::Description describe(const std::vector<server::Option>& defaults);
 
 /// Runs `shared-tensor-server doctor`. Starts a server with these options, without functions and on a free port; asks
 /// it as a client for the usable transports; checks this host for what they need; prints a report. Returns the exit

@@ -1,4 +1,4 @@
-// Reads the command line: the options as one table, the help and the completion.
+// Reads the command line: the options as one table, and the help, the manual page and the completions made from it.
 
 #include <cmath>
 #include <cxxopts.hpp>
@@ -73,6 +73,16 @@ struct Option {
         value;
 
     bool takes_value() const { return !std::holds_alternative<bool*>(value); }
+    /// Of the short form; 0: there is none.
+    char letter() const { return name == "output" ? 'o' : '\0'; }
+    /// The form of the value, for people; empty for a flag.
+    std::string form() const {
+        if (std::holds_alternative<std::string*>(value)) return "TEXT";
+        if (std::holds_alternative<bool*>(value)) return "";
+        const bool is_time =
+            std::holds_alternative<milliseconds*>(value) || std::holds_alternative<std::optional<milliseconds>*>(value);
+        return is_time ? "TIME" : "N";
+    }
     void set(const std::string& text) const {
         const auto duration = [&] {
             constexpr milliseconds kLongest = std::chrono::hours(365 * 24);
@@ -125,11 +135,13 @@ std::vector<Option> option_table(CommandLine& line) {
          &line.if_version},
         {"Call", "after", "watch: waits for another version than this; default: the current version", &line.after},
         {"Output", "json", "one line of JSON, for programs", &line.json},
-        {"Output", "names", "functions, tasks, tensors: names only", &line.names},
+        {"Output", "names", "functions, tasks, tensors, models, leases, objects: names only", &line.names},
         {"Output", "state", "tasks: only tasks in this state: pending, running, completed, failed or cancelled",
          &line.state},
         {"Output", "limit", "tasks: maximum number of tasks (100)", &line.limit},
         {"Output", "count", "ping: number of round trips (1)", &line.count},
+        {"Output", "interval", "top: time between two pictures (1s)", &line.interval},
+        {"Output", "once", "top: one picture, of one interval, and the end", &line.once},
     };
 }
 
@@ -147,69 +159,13 @@ cxxopts::Options parser_of(const std::vector<Option>& table) {
     cxxopts::Options parser("shared-tensor", about());
     parser.custom_help("COMMAND [OPTION...]").positional_help("").set_width(100);
     for (const Option& option : table) {
-        const std::string name = (option.name == "output" ? "o," : "") + option.name;
+        const std::string name = (option.letter() == 0 ? "" : std::string(1, option.letter()) + ",") + option.name;
         const auto value = option.takes_value() ? cxxopts::value<std::string>() : cxxopts::value<bool>();
         parser.add_options(option.group)(name, option.help, value);
     }
     parser.add_options("Other")("h,help", "prints this text")("version", "prints the version of this program");
     return parser;
 }
-
-/// Completes commands, options, files after '@', and names of functions, tasks and tensors, which it gets from the
-/// server.
-constexpr const char* kScript = R"bash(# bash completion of shared-tensor
-_shared_tensor() {
-    local word="${COMP_WORDS[COMP_CWORD]}" command="" url="" i
-    local commands="@commands@"
-    local options="@options@"
-    local valued=" @valued@ "
-    local position=0
-    for ((i = 1; i < COMP_CWORD; i++)); do
-        case "${COMP_WORDS[i]}" in
-            --url) url="${COMP_WORDS[i + 1]}"; ((i++)) ;;
-            -*) [[ $valued == *" ${COMP_WORDS[i]} "* ]] && ((i++)) ;;
-            *)
-                if [[ -z $command ]]; then command="${COMP_WORDS[i]}"; else ((position++)); fi
-                ;;
-        esac
-    done
-    # readline cuts words at ':', so an address comes in pieces; the whole is in the line
-    if [[ $COMP_LINE =~ --url[\ =]+([^\ ]+) ]]; then
-        url="${BASH_REMATCH[1]}"
-        position=0
-        command=""
-        local rest="${COMP_LINE:0:COMP_POINT}" part skip=""
-        rest="${rest/--url[ =]$url/}"
-        local -a parts=()
-        read -r -a parts <<< "$rest"
-        [[ $rest == *" " ]] && parts+=("")
-        for part in "${parts[@]:1:${#parts[@]}-2}"; do
-            if [[ -n $skip ]]; then skip=""; continue; fi
-            case "$part" in
-                -*) [[ $valued == *" $part "* ]] && skip=1 ;;
-                *) if [[ -z $command ]]; then command="$part"; else ((position++)); fi ;;
-            esac
-        done
-    fi
-    local program="${COMP_WORDS[0]}"
-    local -a ask=("$program" --timeout 2s)
-    [[ -n $url ]] && ask+=(--url "$url")
-    if [[ $word == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
-    elif [[ -z $command ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word")
-    elif [[ $position == 0 && $command =~ ^(call|stream|submit|functions)$ ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$("${ask[@]}" functions --names 2>/dev/null)" -- "$word")
-    elif [[ $position == 0 && $command =~ ^(status|wait|result|cancel)$ ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$("${ask[@]}" tasks --names 2>/dev/null)" -- "$word")
-    elif [[ $position == 0 && $command =~ ^(get|delete|watch|tensors)$ ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$("${ask[@]}" tensors --names 2>/dev/null)" -- "$word")
-    elif [[ $word == *@* ]]; then
-        mapfile -t COMPREPLY < <(compgen -f -P "${word%%@*}@" -- "${word#*@}")
-    fi
-}
-complete -o default -F _shared_tensor shared-tensor
-)bash";
 
 }  // namespace
 
@@ -246,23 +202,56 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     return line;
 }
 
-int completion(const CommandLine&) {
-    CommandLine any;
-    std::string names, options, valued = "-o";
+program::Description describe() {
+    program::Description about;
+    about.name = "shared-tensor";
+    about.about = "calls the functions of a shared-tensor-server";
+    about.synopsis = "COMMAND [OPTION...]";
+    about.introduction = {
+        "Calls functions, runs tasks, and shows and changes what a server holds for its clients.",
+        "Arguments are given by position, or all as name=value. A value is JSON; a word that is not JSON is a "
+        "string. @file.npy is a tensor, @file.json a JSON file, @- JSON from standard input."};
     for (const Command& command : commands())
-        names.append(names.empty() ? "" : " ").append(command.name);
-    for (const Option& option : option_table(any)) {
-        options += "--" + option.name + " ";
-        if (option.takes_value()) valued += " --" + option.name;
+        about.commands.push_back({std::string(command.name), std::string(command.words), std::string(command.about),
+                                  std::string(command.completes)});
+    CommandLine any;
+    for (const Option& option : option_table(any))
+        about.options.push_back({option.group, option.name, option.letter(), option.form(), option.help});
+    about.options.push_back({"Other", "help", 'h', "", "prints the commands and options"});
+    about.options.push_back({"Other", "version", 0, "", "prints the version of this program"});
+    about.parts = {
+        {"Environment",
+         {{"SHARED_TENSOR_URL", "the server, if there is no --url"},
+          {"SHARED_TENSOR_TOKEN, SHARED_TENSOR_CA", "its token and authority, if its address is from the environment"},
+          {"RANK, LOCAL_RANK", "the first that is set is added to the default port"},
+          {"NO_COLOR", "if it is not empty, nothing is coloured"}}},
+        {"Exit status",
+         {{"0", "success"},
+          {"1", "the server answered with an error, or the task failed"},
+          {"2", "the command line, a value or a file is invalid"},
+          {"3", "the server cannot be reached or did not answer"},
+          {"4", "the timeout was over"},
+          {"5", "the call or task was cancelled"}}},
+        {"Examples",
+         {{"shared-tensor call scale x=@in.npy factor=3 -o out.npy", "calls a function with a tensor of a file"},
+          {"shared-tensor put weights.safetensors", "publishes a set of tensors"},
+          {"shared-tensor top --once --json", "figures of the server, for programs"}}},
+        {"See also", {{"shared-tensor-server(1)", "the server"}}}};
+    return about;
+}
+
+int completion(const CommandLine& line) {
+    try {
+        std::cout << program::completion_script(describe(), line.words.empty() ? "bash" : line.words.front())
+                  << std::flush;
+    } catch (const std::invalid_argument& error) {
+        throw UsageError(error.what());
     }
-    std::string script = kScript;
-    const auto put = [&](std::string_view place, const std::string& words) {
-        script.replace(script.find(place), place.size(), words);
-    };
-    put("@commands@", names);
-    put("@options@", options + "--help --version");
-    put("@valued@", valued);
-    std::cout << script << std::flush;
+    return kOk;
+}
+
+int manual(const CommandLine&) {
+    std::cout << program::manual_page(describe()) << std::flush;
     return kOk;
 }
 

@@ -15,6 +15,7 @@
 #include <shared_tensor/client.hpp>
 
 #include "cli/values.hpp"
+#include "description.hpp"
 
 namespace shared_tensor::cli {
 
@@ -39,13 +40,15 @@ struct CommandLine {
     std::vector<std::string> words;  ///< the words after the command
     ClientOptions client;
     CallOptions call;
-    std::string output;                       ///< file; empty: the terminal
-    std::string state;                        ///< tasks: only those in this state
-    std::size_t limit = 100;                  ///< tasks: maximum number
-    std::size_t count = 1;                    ///< ping: number of round trips
-    std::string name;                         ///< put: the name; empty: the name of the file
-    std::optional<std::uint64_t> if_version;  ///< put, delete
-    std::optional<std::uint64_t> after;       ///< watch; nullopt: the current version
+    std::string output;                        ///< file; empty: the terminal
+    std::string state;                         ///< tasks: only those in this state
+    std::size_t limit = 100;                   ///< tasks: maximum number
+    std::size_t count = 1;                     ///< ping: number of round trips
+    std::chrono::milliseconds interval{1000};  ///< top: between two pictures
+    bool once = false;                         ///< top: one picture
+    std::string name;                          ///< put: the name; empty: the name of the file
+    std::optional<std::uint64_t> if_version;   ///< put, delete
+    std::optional<std::uint64_t> after;        ///< watch; nullopt: the current version
     bool json = false;
     bool as_task = false;
     bool names = false;
@@ -55,16 +58,20 @@ struct CommandLine {
 /// Throws UsageError.
 CommandLine parse_command_line(int argc, const char* const* argv);
 
-/// A command: --help, its usage and the completion are made from it.
+/// A command: --help, its usage, the manual page and the completions are made from it.
 struct Command {
     std::string_view name, words, about;  ///< `words`: those that follow the name
     std::size_t least, most;              ///< number of words
     int (*run)(const CommandLine& line);  ///< returns the exit code
+    std::string_view completes{};         ///< the command that lists what its first word may be; empty: none does
 };
 std::span<const Command> commands();
 
 /// Runs the command and returns the exit code. Throws UsageError and the exceptions of the client.
 int run(const CommandLine& line);
+
+/// What the manual page and the completions say.
+program::Description describe();
 
 /// Throws UsageError with the right usage of the command.
 [[noreturn]] void throw_usage(const CommandLine& line);
@@ -104,6 +111,8 @@ struct Column {
     std::variant<const char*, std::string (*)(const codec::Json& element)> cell;
 };
 std::string row_of(const std::vector<Column>& columns, const codec::Json& element);
+/// The titles of the columns, bold on a terminal.
+std::string title_of(const std::vector<Column>& columns);
 
 /// Prints the list that is the member `list` of `page`: the page as JSON, or the member `name` of each element, or a
 /// table with a row for each, as the command line says.
@@ -137,6 +146,9 @@ int remove_tensor(const CommandLine& line);
 int watch(const CommandLine& line);
 int objects(const CommandLine& line);
 int stream(const CommandLine& line);
+int models(const CommandLine& line);
+int top(const CommandLine& line);
 int completion(const CommandLine& line);
+int manual(const CommandLine& line);
 
 }  // namespace shared_tensor::cli

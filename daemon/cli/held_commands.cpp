@@ -1,6 +1,5 @@
 // The commands for what the server holds for clients: tasks, leases, and handles of objects.
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include <shared_tensor/client/task.hpp>
 
 #include "cli/commands.hpp"
+#include "cli/terminal.hpp"
 
 namespace shared_tensor::cli {
 
@@ -23,12 +23,6 @@ namespace {
 using codec::Json;
 
 constexpr std::size_t kCells = 30;
-
-std::size_t terminal_width() {
-    winsize size{};
-    if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-    return size.ws_col;
-}
 
 /// Removes control characters, which would control the terminal: the text comes from the function.
 std::string printable(const std::string& text) {
@@ -67,7 +61,7 @@ public:
 
     void show(const TaskStatus& status) {
         if (!is_terminal_ || status.ended()) return;
-        std::cerr << "\r\x1b[K" << bar_text(status, terminal_width() - 1) << std::flush;
+        std::cerr << "\r\x1b[K" << bar_text(status, terminal_size(STDERR_FILENO).columns - 1) << std::flush;
         is_drawn_ = true;
     }
     void clear() {
@@ -92,8 +86,15 @@ std::string percent(const Json& task) {
     return fraction.is_number() ? std::to_string(static_cast<int>(fraction.get<double>() * 100)) + " %" : "-";
 }
 
+std::string state_text(const Json& task) {
+    const std::string state = text_in(task, "state");
+    if (state == "completed") return styled(Style::green, state);
+    if (state == "failed") return styled(Style::red, state);
+    return state == "running" ? styled(Style::yellow, state) : state;
+}
+
 const std::vector<Column> kTaskColumns{{"ID", 36, "id"},
-                                       {"STATE", 11, "state"},
+                                       {"STATE", 11, &state_text},
                                        {"DONE", 7, &percent},
                                        {"UPDATED", 26, "updated_at"},
                                        {"METHOD", 0, "method"}};
@@ -104,7 +105,7 @@ void print_task(const CommandLine& line, const Json& task) {
     if (const auto progress = task.find("progress"); progress != task.end() && progress->is_object()) {
         if (const auto message = progress->value("message", std::string()); !message.empty()) text += "\n  " + message;
     }
-    if (task.contains("error")) text += "\n  error: " + compact(task["error"]);
+    if (task.contains("error")) text += "\n  " + styled(Style::red, "error") + ": " + compact(task["error"]);
     print_line(text);
 }
 
@@ -138,6 +139,15 @@ std::string end_of_lease(const Json& lease) {
 }
 
 std::string pid(const Json& lease) { return compact(lease.value("pid", Json(0))); }
+
+std::string model_size(const Json& model) { return show_bytes(model.value("bytes", std::uint64_t{0})); }
+
+std::string model_functions(const Json& model) {
+    std::string names;
+    for (const Json& function : model.value("functions", Json::array()))
+        names += (names.empty() ? "" : ", ") + function.get<std::string>();
+    return names;
+}
 
 int revoke(const CommandLine& line) {
     const std::vector<std::string> ids(line.words.begin() + 1, line.words.end());
@@ -213,6 +223,18 @@ int leases(const CommandLine& line) {
                 {"ENDS", 18, &end_of_lease},
                 {"PID", 9, &pid},
                 {"OWNER", 0, "owner"}});
+    return kOk;
+}
+
+int models(const CommandLine& line) {
+    print_list(line, ask(line, "model.list"), "models", "name",
+               {{"NAME", 24, "name"},
+                {"STATEFUL", 10, "stateful"},
+                {"DEVICE", 10, "device"},
+                {"SIZE", 11, &model_size},
+                {"SESSIONS", 10, "sessions"},
+                {"LOADED", 26, "loaded_at"},
+                {"FUNCTIONS", 0, &model_functions}});
     return kOk;
 }
 

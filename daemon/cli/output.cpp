@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cli/commands.hpp"
+#include "cli/terminal.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 #include "tensor/element.hpp"
 #include "tensor/element_reader.hpp"
@@ -64,7 +65,8 @@ std::string row(const std::vector<std::pair<std::string, std::size_t>>& cells) {
     std::string text;
     for (const auto& [cell, width] : cells) {
         text += cell;
-        if (width > 0) text.append(cell.size() < width ? width - cell.size() : 1, ' ');
+        const std::size_t size = visible_size(cell);
+        if (width > 0) text.append(size < width ? width - size : 1, ' ');
     }
     return text;
 }
@@ -79,16 +81,17 @@ std::string row_of(const std::vector<Column>& columns, const codec::Json& elemen
     return row(cells);
 }
 
+std::string title_of(const std::vector<Column>& columns) {
+    std::vector<std::pair<std::string, std::size_t>> titles;
+    for (const Column& column : columns)
+        titles.emplace_back(column.title, column.width);
+    return styled(Style::bold, row(titles));
+}
+
 void print_list(const CommandLine& line, const codec::Json& page, const char* list, const char* name,
                 const std::vector<Column>& columns) {
     if (line.json) return print_line(compact(page));
-    std::string text;
-    if (!line.names) {
-        std::vector<std::pair<std::string, std::size_t>> titles;
-        for (const Column& column : columns)
-            titles.emplace_back(column.title, column.width);
-        text = row(titles);
-    }
+    std::string text = line.names ? "" : title_of(columns);
     for (const auto& element : page.value(list, codec::Json::array()))
         text.append(text.empty() ? "" : "\n").append(line.names ? text_in(element, name) : row_of(columns, element));
     print_line(text);
@@ -308,6 +311,17 @@ std::string show(const Dynamic& value) {
 std::string show_json(const Json& json) {
     static const std::vector<codec::TensorPointer> kNone;
     return Printer(kNone).print(json);
+}
+
+std::string show_bytes(std::uint64_t bytes) {
+    constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    std::size_t unit = 0;
+    auto value = static_cast<double>(bytes);
+    for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit)
+        value /= 1024;
+    char text[32];
+    std::snprintf(text, sizeof text, unit == 0 || value >= 100 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+    return text;
 }
 
 std::string show_duration(std::chrono::nanoseconds duration) {

@@ -30,17 +30,6 @@ auto with_file(const std::string& path, Use use) {
 
 std::string stem(const std::string& path) { return std::filesystem::path(path).stem().string(); }
 
-std::string show_bytes(std::uint64_t bytes) {
-    constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    std::size_t unit = 0;
-    auto value = static_cast<double>(bytes);
-    for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit)
-        value /= 1024;
-    char text[32];
-    std::snprintf(text, sizeof text, unit == 0 || value >= 100 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
-    return text;
-}
-
 std::string size_text(const codec::Json& info) { return show_bytes(info["bytes"].get<std::uint64_t>()); }
 
 std::string kind_text(const codec::Json& info) {

@@ -80,6 +80,9 @@ std::string compact(const codec::Json& json);
 /// A member of an object: a string without quotes, other JSON in one line; empty if it is missing.
 std::string text_in(const codec::Json& object, const char* member);
 
+/// "12 B", "3.4 KiB", "120 MiB"
+std::string show_bytes(std::uint64_t bytes);
+
 /// "850 us", "1.2 ms", "3 s", "2 h 5 min"
 std::string show_duration(std::chrono::nanoseconds duration);
 

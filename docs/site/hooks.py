@@ -22,6 +22,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 PURPOSE = re.compile(r"^(```\w+) \w+$", re.MULTILINE)  # "```json request": for the tests that replay the page
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+# Room for the tables of the pages, which are wide.
+STYLE = """.md-grid { max-width: 85rem; }
+.md-typeset table:not([class]) :is(th, td) { min-width: 3rem; padding: .6em .8em; }
+"""
 LANGUAGES = {".cpp": "cpp", ".hpp": "cpp", ".py": "python", ".sh": "bash", ".cmake": "cmake", ".ipynb": "json"}
 
 _headers: dict[str, str] = {}  # "include/shared_tensor/client.hpp": "cpp/client_8hpp.html"
@@ -37,6 +41,7 @@ def on_files(files: Files, config: Any) -> Files:
                 pages += [target] if target.suffix == ".md" else []
                 files.append(File.generated(config, name, content=_text(target)))
     files.append(File.generated(config, "index.md", content=_text(ROOT / "README.md")))
+    files.append(File.generated(config, "wide.css", content=STYLE))
     return files
 
 
@@ -102,8 +107,12 @@ def _text(target: pathlib.Path) -> str:
 
 
 def _add_cpp_reference(files: Files, config: Any) -> None:
-    (ROOT / "build/docs/doxygen").mkdir(parents=True, exist_ok=True)
+    layout = ROOT / "build/docs/doxygen/layout.xml"
+    layout.parent.mkdir(parents=True, exist_ok=True)
     try:
+        subprocess.run(["doxygen", "-l", layout], check=True, capture_output=True)
+        back = '<navindex><tab type="user" url="../cpp_reference.html" title="All documentation"/>'
+        layout.write_text(layout.read_text().replace("<navindex>", back))
         done = subprocess.run(["doxygen", "docs/site/Doxyfile"], cwd=ROOT, capture_output=True, text=True)
     except FileNotFoundError:
         raise PluginError(

@@ -50,6 +50,7 @@ class Site(unittest.TestCase):
         self.assertIn("A connection pool to one server", client)
         self.assertIn("new_session", client)
         self.assertIn("Calls functions of a shared-tensor-server.", text_of("cpp/client_8hpp.html"))
+        self.assertIn('"../cpp_reference.html"', text_of("cpp/menudata.js"))  # the way back
 
     def test_the_python_reference_has_each_public_name_with_its_docstring(self):
         page = text_of("python_reference.html")

@@ -45,6 +45,14 @@ class Consumer(unittest.TestCase):
         self.addCleanup(daemon.close)
         return daemon.url
 
+    def test_the_manual_pages_and_the_completions_are_where_man_and_the_shells_look(self):
+        share = self.installed / "share"
+        for name in ["shared-tensor", "shared-tensor-server"]:
+            self.assertIn(".SH NAME", (share / f"man/man1/{name}.1").read_text())
+            self.assertIn("complete -o default", (share / f"bash-completion/completions/{name}").read_text())
+            self.assertIn(f"#compdef {name}", (share / f"zsh/site-functions/_{name}").read_text())
+            self.assertIn(f"complete -c {name}", (share / f"fish/vendor_completions.d/{name}.fish").read_text())
+
     def test_a_program_holds_the_functions_that_it_shares(self):
         self.assertEqual(run(self.work / "build" / "program"), "3 functions\nprice: 119.00\n")
         # Nor are functions of a library lost that is linked whole.
