@@ -18,7 +18,7 @@ program::Description describe(const std::vector<server::Option>& defaults) {
         "user.",
         "An option may be given as a flag, in the environment (SHARED_TENSOR_UNIX_SOCKET for --unix-socket; commas "
         "separate "
-        "the items of a list), or in the JSON file that --config names ({\"unix-socket\": \"/run/s.sock\"}). A flag "
+        "the items of a list), or in the TOML file that --config names (unix-socket = \"/run/s.sock\"). A flag "
         "takes "
         "precedence over the environment, the environment over the file, and the file over the default, which stands "
         "in "
