@@ -65,8 +65,9 @@ sigset_t ending_signals() {
     return set;
 }
 
-/// Returns false if no signal came before `deadline`. Ignores SIGHUP: a closed terminal does not end a daemon.
-bool wait_for_signal(std::optional<SteadyTime> deadline) {
+/// Returns false if no signal came before `deadline`. SIGHUP only calls `on_hangup`.
+bool wait_for_signal(
+    std::optional<SteadyTime> deadline, const std::function<void()>& on_hangup = [] {}) {
     const sigset_t set = ending_signals();
     for (;;) {
         timespec left{};
@@ -77,6 +78,7 @@ bool wait_for_signal(std::optional<SteadyTime> deadline) {
         }
         const int got = ::sigtimedwait(&set, nullptr, deadline ? &left : nullptr);
         if (got == SIGTERM || got == SIGINT) return true;
+        if (got == SIGHUP) on_hangup();
         if (got < 0 && errno == EAGAIN) return false;
     }
 }
@@ -87,6 +89,7 @@ struct Ending::Asked {
     struct State {
         std::optional<milliseconds> drain_time;  // set when the daemon serves
         bool asked = false;                      // a signal has asked the process to end
+        bool hung_up = false;                    // SIGHUP came since wait() last looked
     };
     Guarded<State> state;
 };
@@ -98,7 +101,10 @@ Ending::Ending() : asked_(std::make_shared<Asked>()) {
     (void)std::signal(SIGPIPE, SIG_IGN);
     std::thread([asked = asked_] {
         ::pthread_setname_np(::pthread_self(), "st-signals");
-        wait_for_signal(std::nullopt);
+        wait_for_signal(std::nullopt, [&] {
+            asked->state.with([](Asked::State& state) { state.hung_up = true; });
+            asked->state.notify_all();
+        });
         const auto drain_time = asked->state.with([](Asked::State& state) {
             state.asked = true;
             return state.drain_time;
@@ -135,8 +141,16 @@ void Ending::serves(milliseconds drain_time) {
     state->drain_time = drain_time;
 }
 
-void Ending::wait() {
-    asked_->state.lock().wait([](const Asked::State& state) { return state.asked; });
+void Ending::wait(const std::function<void()>& on_hangup) {
+    for (;;) {
+        {
+            auto state = asked_->state.lock();
+            state.wait([](const Asked::State& now) { return now.asked || now.hung_up; });
+            if (state->asked) return;
+            state->hung_up = false;
+        }
+        on_hangup();
+    }
 }
 
 void leave(int code) {

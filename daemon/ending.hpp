@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -29,8 +30,8 @@ public:
     /// Exit handlers run in reverse order, so call it before plugins are loaded and again after that.
     static void watch_exit();
     void serves(std::chrono::milliseconds drain_time);
-    /// Blocks until the first signal.
-    void wait();
+    /// Blocks until the first signal that ends the process. Calls `on_hangup` on this thread after each SIGHUP.
+    void wait(const std::function<void()>& on_hangup);
 
 private:
     struct Asked;

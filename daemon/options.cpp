@@ -191,4 +191,20 @@ ParsedOptions parse_options(int argc, char** argv) {
     return parsed;
 }
 
+void reload_options(DaemonOptions& options, int argc, char** argv) {
+    try {
+        DaemonOptions fresh = parse_options(argc, argv).options;
+        log::set_level(log::parse_level(fresh.log_level));
+        options.log_level = fresh.log_level;
+        const std::vector<Option> before = option_table(options), now = option_table(fresh);
+        for (std::size_t i = 0; i < now.size(); ++i) {
+            if (before[i].show() != now[i].show())
+                log::warn("--", now[i].name, " is ", now[i].show().dump(), " now, but this needs a restart");
+        }
+        log::info("read the options again; the log's level is ", options.log_level);
+    } catch (const std::exception& error) {
+        log::error("the options were not read again: ", error.what());
+    }
+}
+
 }  // namespace shared_tensor::daemon

@@ -54,6 +54,10 @@ struct ParsedOptions {
 /// std::invalid_argument with one line that names the fault and its source.
 ParsedOptions parse_options(int argc, char** argv);
 
+/// Reads all options again. Sets the log's level, the only one of them that can change while the server runs; logs what
+/// else has changed, and why the options cannot be read if they have a fault.
+void reload_options(DaemonOptions& options, int argc, char** argv);
+
 /// The text of --help, or of --help-all if `all`: one entry for each option, at most 100 columns. The options in
 /// `defaults` have their default values.
 std::string help_text(const std::vector<server::Option>& defaults, bool all);

@@ -124,6 +124,7 @@ private:
 
 int serve(daemon::DaemonOptions options, daemon::Ending& ending, int argc, char** argv) {
     const std::vector<daemon::PluginGroup> groups = daemon::plugin_groups(options);
+    daemon::DaemonOptions given = options;
     prepare(options);
     Registry functions = load(groups.front());
     Workers workers(groups, argc, argv);
@@ -144,7 +145,7 @@ int serve(daemon::DaemonOptions options, daemon::Ending& ending, int argc, char*
     }
     log::info("listening on ", server.url(), " with ", server.functions(), " functions");
 
-    ending.wait();
+    ending.wait([&] { daemon::reload_options(given, argc, argv); });
     log::info("stopping: calls in flight have ", options.server.drain_time.count(), " ms");
     const bool clean = server.stop(options.server.drain_time);
     workers.stop();

@@ -36,7 +36,7 @@ std::size_t parse_size(const std::string& text) {
     const int shift = suffix.empty() ? 0 : suffix == "K" ? 10 : suffix == "M" ? 20 : suffix == "G" ? 30 : -1;
     if (shift < 0)
         throw std::invalid_argument("must be a size in bytes such as 65536, 64K, 64M or 2G, not \"" + text + '"');
-    return parse_number<std::size_t>(text.substr(0, unit), 0, std::size_t{1} << 33) << shift;
+    return parse_number<std::size_t>(text.substr(0, unit), 0, (std::size_t{1} << 62) >> shift) << shift;
 }
 
 bool parse_bool(const std::string& text) {

@@ -89,6 +89,24 @@ TEST_CASE("--check-config says whether a server would start with the options", "
     rejection({"--check-config", "--load", "x.so?proceses=1"}, "the nearest is processes");
 }
 
+TEST_CASE("SIGHUP changes the level of the log, and names the options that need a restart", "[server]") {
+    TemporaryFolder folder;
+    const std::string file = folder.write("c.toml", "queue = 3\n");
+    Daemon daemon({"--config", file, "--load", kExamplePlugin});
+    const auto reload = [&](const std::string& text) {
+        folder.write("c.toml", text);
+        daemon.child().signal(SIGHUP);
+    };
+    reload("queue = 4\nlog-level = \"debug\"\n");
+    CHECK(eventually([&] { return daemon.logs("the log's level is debug"); }));
+    CHECK(daemon.logs("--queue is 4 now, but this needs a restart"));
+    CHECK_FALSE(daemon.logs("--load"));
+    reload("queue = many\n");
+    CHECK(eventually([&] { return daemon.logs("the options were not read again: " + file + ", line 1: "); }));
+    CHECK(call(daemon.port(), "server.info")["limits"]["queue"] == 3);
+    CHECK(daemon.stop() == 0);
+}
+
 TEST_CASE("switches are turned on and off, and the default port is 2537 plus the rank", "[server]") {
     struct Case {
         Words options, variables;

@@ -92,6 +92,7 @@ TEST_CASE("A list gets one more item with each call", "[server]") {
 TEST_CASE("A size is in bytes or in powers of 1024", "[server]") {
     for (const auto& [text, size] :
          std::initializer_list<std::pair<const char*, std::size_t>>{{"1073741824", std::size_t{1} << 30},
+                                                                    {"12638251008", 12'638'251'008},
                                                                     {"1G", std::size_t{1} << 30},
                                                                     {"1GiB", std::size_t{1} << 30},
                                                                     {"64KiB", 65536},
