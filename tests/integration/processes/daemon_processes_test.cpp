@@ -96,6 +96,17 @@ TEST_CASE("functions in worker processes are described as in the server", "[proc
     CHECK(described({"--processes", "1"}) == described({}));
 }
 
+TEST_CASE("a plugin with processes=0 is loaded by the server, whatever --processes says", "[processes]") {
+    const std::string rough = SHARED_TENSOR_ROUGH_PLUGIN;
+    Daemon daemon(with_plugins({"--processes", "1", "--load", rough + "?processes=0"}));
+    const std::string maps = text_of_file("/proc/" + std::to_string(daemon.child().pid()) + "/maps");
+    CHECK_THAT(maps, ContainsSubstring(rough) && !ContainsSubstring(kExamplePlugin));
+    const Json processes = call(daemon.port(), "server.info")["worker_processes"];
+    REQUIRE(processes.size() == 1);
+    CHECK(processes[0]["group"] == "--processes");
+    CHECK(Client(daemon.url()).call<double>("add", 1, 2) == 3.0);
+}
+
 TEST_CASE("worker processes have limits of their own", "[processes]") {
     const std::string rough = SHARED_TENSOR_ROUGH_PLUGIN;
     const Daemon daemon({"--load", rough + "?processes=1&memory=512M&files=300"});
