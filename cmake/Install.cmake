@@ -1,13 +1,16 @@
 # The installed package: find_package(shared_tensor) gives shared_tensor::shared_tensor, shared_tensor::headers and
-# shared_tensor_add_plugin().
+# shared_tensor_add_plugin(); pkg-config gives shared_tensor and shared_tensor_plugin. Its folder may be moved.
 
 include(CMakePackageConfigHelpers)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/shared_tensor)
-install(TARGETS shared_tensor_headers shared_tensor EXPORT shared_tensor ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(EXPORT shared_tensor NAMESPACE shared_tensor:: FILE shared_tensorTargets.cmake DESTINATION ${package_folder})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(TARGETS shared_tensor_headers shared_tensor EXPORT shared_tensor
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
+install(EXPORT shared_tensor NAMESPACE shared_tensor:: FILE shared_tensorTargets.cmake
+  DESTINATION ${package_folder} COMPONENT dev)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
+  FILES_MATCHING PATTERN "*.hpp")
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
 
 # Only what the library really links is asked for again.
 get_property(links GLOBAL PROPERTY SHARED_TENSOR_LINKS)
@@ -24,4 +27,11 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/shared_tensorConfigVersio
 install(FILES ${PROJECT_BINARY_DIR}/shared_tensorConfig.cmake ${PROJECT_BINARY_DIR}/shared_tensorConfigVersion.cmake
   cmake/SharedTensorPlugin.cmake cmake/FindLibTorch.cmake cmake/FindZstd.cmake cmake/FindPrometheusCpp.cmake
   cmake/DependencyFolder.cmake cmake/dependencies.json
-  DESTINATION ${package_folder})
+  DESTINATION ${package_folder} COMPONENT dev)
+
+# For builds without CMake.
+file(RELATIVE_PATH SHARED_TENSOR_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+foreach(name IN ITEMS shared_tensor shared_tensor_plugin)
+  configure_file(cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
+endforeach()

@@ -5,4 +5,4 @@ add_executable(shared-tensor
 shared_tensor_own_code(shared-tensor)
 target_include_directories(shared-tensor PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(shared-tensor PRIVATE shared_tensor::shared_tensor cxxopts::cxxopts)
-install(TARGETS shared-tensor RUNTIME)
+install(TARGETS shared-tensor RUNTIME COMPONENT client)

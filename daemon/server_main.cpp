@@ -28,6 +28,7 @@
 #include "base/system/unique_fd.hpp"
 #include "ending.hpp"
 #include "program.hpp"
+#include "service_manager.hpp"
 
 namespace {
 
@@ -125,7 +126,9 @@ private:
 int serve(daemon::DaemonOptions options, daemon::Ending& ending, int argc, char** argv) {
     const std::vector<daemon::PluginGroup> groups = daemon::plugin_groups(options);
     daemon::DaemonOptions given = options;
+    daemon::ServiceManager manager;
     prepare(options);
+    manager.give_sockets_to(options.server);
     Registry functions = load(groups.front());
     Workers workers(groups, argc, argv);
     if (std::size_t& threads = options.server.calls.pool.workers; workers.processes() > 0) {
@@ -145,7 +148,10 @@ int serve(daemon::DaemonOptions options, daemon::Ending& ending, int argc, char*
     }
     log::info("listening on ", server.url(), " with ", server.functions(), " functions");
 
+    manager.ready(server.url());
+
     ending.wait([&] { daemon::reload_options(given, argc, argv); });
+    manager.stopping();
     log::info("stopping: calls in flight have ", options.server.drain_time.count(), " ms");
     const bool clean = server.stop(options.server.drain_time);
     workers.stop();

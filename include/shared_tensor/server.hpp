@@ -34,6 +34,7 @@ struct OperationsOptions {
     /// A file like ServerOptions::token_file. Then /metrics needs one of its tokens; /healthz and /readyz need none.
     std::string token_file{};
     std::size_t max_connections = 64;
+    int socket = -1;  ///< a listening TCP socket that another process opened, in place of `listen`; -1: none
 };
 
 /// The state of one worker process: see <shared_tensor/processes.hpp>.
@@ -52,6 +53,10 @@ struct ServerOptions {
     std::string host = "127.0.0.1";  ///< empty: no TCP. Other addresses than loopback need a token or `insecure`
     int port = 2537;                 ///< 0: the kernel chooses
     std::string unix_socket;         ///< path; empty: none. Mode 0600
+    /// Listening sockets that another process opened, such as systemd: a TCP socket, a Unix socket or both. The server
+    /// listens on these alone; `host`, `port` and `unix_socket` then become their addresses. start() takes their
+    /// ownership. stop() accepts no more clients at once: they wait in the socket for the next process.
+    std::vector<int> inherited_sockets{};
     /// The socket of the local channel, through which processes of this host share memory with the server: a path,
     /// "auto" (a name with the port, in the user's runtime directory) or "none".
     std::string local_socket = "auto";

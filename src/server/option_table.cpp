@@ -8,6 +8,8 @@
 #include "base/concurrency/clock.hpp"
 #include "base/log/log.hpp"
 #include "base/system/host.hpp"
+#include "net/message/text.hpp"
+#include "net/server/listener.hpp"
 
 namespace shared_tensor::server {
 
@@ -329,7 +331,37 @@ void if_zero(std::size_t& value, std::size_t otherwise) {
 
 }  // namespace
 
+namespace {
+
+/// Makes the addresses of inherited sockets the options' addresses: access rules and URLs depend on these.
+void use_addresses_of_sockets(ServerOptions& options) {
+    if (const int fd = options.operations.socket; fd >= 0) {
+        const auto address = net::ListeningAddress::of(fd);
+        if (address.port == 0) throw std::invalid_argument("the port for operators is a TCP port, not a Unix socket");
+        options.operations.listen = net::host_and_port(address.host, address.port);
+    }
+    if (options.inherited_sockets.empty()) return;
+    options.host.clear();
+    options.unix_socket.clear();
+    for (const int fd : options.inherited_sockets) {
+        const auto address = net::ListeningAddress::of(fd);
+        if (!(address.host.empty() ? options.unix_socket : options.host).empty())
+            throw std::invalid_argument(
+                "the server inherited two sockets of one kind: give it one TCP socket, one Unix socket, or one of "
+                "each");
+        if (address.host.empty()) {
+            options.unix_socket = address.unix_socket;
+        } else {
+            options.host = address.host;
+            options.port = address.port;
+        }
+    }
+}
+
+}  // namespace
+
 ServerOptions in_force(ServerOptions options) {
+    use_addresses_of_sockets(options);
     if (options.host.empty() && options.unix_socket.empty())
         throw std::invalid_argument("the server has nowhere to listen: give a host or a Unix socket");
     if (options.cuda != "auto" && options.cuda != "on" && options.cuda != "off")

@@ -35,7 +35,8 @@ constexpr std::chrono::milliseconds kSweepEvery{200};
 constexpr std::chrono::milliseconds kFlushTime{1'000};
 
 net::ServerOptions http_options(const ServerOptions& options) {
-    return {{options.http}, options.host, options.port, options.unix_socket, Credentials::tls_of(options)};
+    return {{options.http},           options.host, options.port, options.unix_socket, Credentials::tls_of(options),
+            options.inherited_sockets};
 }
 
 using Frameworks = std::set<const detail::Framework*>;
@@ -155,6 +156,7 @@ public:
     bool stop(std::chrono::milliseconds drain_time) {
         if (!is_here() || !running_.exchange(false)) return true;
         all_.names.store().close();
+        if (!all_.options.inherited_sockets.empty()) transport_.drain();  // new clients wait for the next process
         all_.dispatcher.reject_new();
         all_.models.close();
         sockets_.drain();

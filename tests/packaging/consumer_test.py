@@ -92,6 +92,40 @@ class Consumer(unittest.TestCase):
         self.assertNotIn("torch", run("ldd", program))
         self.assertEqual(run(program, self.start_daemon()), "6\n")
 
+    def test_a_component_that_does_not_exist_is_an_error(self):
+        project = self.work / "no_component"
+        project.mkdir(exist_ok=True)
+        (project / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.25)\nproject(x LANGUAGES CXX)\n"
+                                                "find_package(shared_tensor 0.2 REQUIRED COMPONENTS rust)\n")
+        command = [PLACE.cmake, "-S", project, "-B", project / "build", f"-DCMAKE_CXX_COMPILER={PLACE.cxx}",
+                   f"-DCMAKE_PREFIX_PATH={self.installed}"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        self.assertNotEqual(done.returncode, 0)
+        words = " ".join(done.stderr.split())
+        self.assertIn("There is no component rust: the components are client, server and torch", words)
+
+    @unittest.skipUnless(shutil.which("pkg-config"), "pkg-config is not installed")
+    def test_programs_and_plugins_are_built_without_cmake_and_the_package_may_be_moved(self):
+        with tempfile.TemporaryDirectory() as folder:
+            moved, here = pathlib.Path(folder) / "moved", pathlib.Path(__file__).parent
+            shutil.copytree(self.installed, moved)
+            search = f"PKG_CONFIG_PATH={next(moved.rglob('pkgconfig'))}"
+
+            def flags(package, *wanted):
+                return run("env", search, "pkg-config", *wanted, package).split()
+
+            version = run(moved / "bin" / "shared-tensor", "--version").split()[-1]
+            self.assertEqual(flags("shared_tensor", "--modversion"), [version])
+            program, plugin = pathlib.Path(folder) / "program", pathlib.Path(folder) / "libplain.so"
+            of_program = flags("shared_tensor", "--cflags", "--libs")
+            of_plugin = flags("shared_tensor_plugin", "--cflags", "--libs")
+            run(PLACE.cxx, here / "client_only" / "client_only.cpp", *of_program, "-o", program)
+            run(PLACE.cxx, here / "plain_plugin.cpp", *of_plugin, "-o", plugin)
+            self.assertNotIn("prometheus", run("ldd", program))  # it has no server
+            daemon = Daemon(moved / "bin" / "shared-tensor-server", "--load", plugin)
+            self.addCleanup(daemon.close)
+            self.assertEqual(run(program, daemon.url), "6\n")
+
     def test_what_is_installed_is_linked_to_no_libtorch_and_finds_all_else(self):
         for program in ("shared-tensor-server", "shared-tensor"):
             needed = run("ldd", self.installed / "bin" / program)

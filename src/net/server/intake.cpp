@@ -35,6 +35,9 @@ UniqueFd open_spare() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC
 
 std::vector<Listener> bind(const ServerOptions& options) {
     std::vector<Listener> listeners;
+    for (const int fd : options.sockets)
+        listeners.push_back(Listener::inherited(fd));
+    if (!listeners.empty()) return listeners;
     if (!options.host.empty()) listeners.push_back(Listener::tcp(options.host, options.port));
     if (!options.unix_socket.empty()) listeners.push_back(Listener::unix_socket(options.unix_socket));
     return listeners;
@@ -56,7 +59,8 @@ Intake::Intake(ServerContext& context)
       plain_(canned(400, "this server speaks TLS at this port: use https:// instead of http://")),
       spare_(open_spare()) {
     std::vector<Listener> listeners = bind(context.options);
-    port_ = listeners.front().port();
+    for (const Listener& listener : listeners)
+        port_ = std::max(port_, listener.port());  // a Unix socket has none
     resting_until_.resize(listeners.size());
     for (std::size_t i = 0; i < listeners.size(); ++i)
         SHARED_TENSOR_CHECK_ERRNO(context.poller.add_listener(listeners[i].fd(), i) ? 0 : -1, "epoll_ctl");

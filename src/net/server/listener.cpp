@@ -1,18 +1,22 @@
 #include "net/server/listener.hpp"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
 #include <linux/sock_diag.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/un.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include "base/bytes/check.hpp"
 #include "net/message/text.hpp"
@@ -54,12 +58,16 @@ const addrinfo& choose(const addrinfo& first) {
     return first;
 }
 
-int bound_port(int fd) {
-    sockaddr_storage address{};
-    socklen_t size = sizeof address;
-    SHARED_TENSOR_CHECK_ERRNO(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), "getsockname");
-    return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
-                                               : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+/// Accepted connections inherit these.
+void set_tcp_options(int fd) {
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
+int option_of(int fd, int option) {
+    int value = 0;
+    socklen_t size = sizeof value;
+    return ::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 ? value : -1;
 }
 
 /// The peer of a Unix socket: uid and pid of the process that called connect(), from the kernel.
@@ -175,26 +183,57 @@ PeerUsers::User ask_kernel(int netlink, const Query& query) {
 
 }  // namespace
 
+ListeningAddress ListeningAddress::of(int fd) {
+    const auto reject = [fd](const std::string& why) -> std::invalid_argument {
+        return std::invalid_argument("the inherited descriptor " + std::to_string(fd) + ' ' + why);
+    };
+    if (option_of(fd, SO_TYPE) != SOCK_STREAM) throw reject("is no stream socket: give a listening TCP or Unix socket");
+    if (option_of(fd, SO_ACCEPTCONN) != 1)
+        throw reject("is a socket that does not listen; in a socket unit of systemd, use Accept=no");
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    SHARED_TENSOR_CHECK_ERRNO(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), "getsockname");
+    if (address.ss_family == AF_UNIX) {
+        std::string path = reinterpret_cast<const sockaddr_un&>(address).sun_path;
+        if (path.empty()) throw reject("is a Unix socket without a path: give its socket a path in the file system");
+        return {.unix_socket = std::move(path)};
+    }
+    const Peer own = tcp_peer(address);
+    if (own.ip.empty()) throw reject("is neither a TCP socket nor a Unix socket");
+    return {.host = own.ip, .port = own.port};
+}
+
 Listener Listener::tcp(const std::string& host, int port) {
     const std::string what = "cannot listen on " + host_and_port(host, port);
     const AddressList addresses = resolve(host, port);
     const addrinfo& address = choose(*addresses);
     Listener made;
-    made.tcp_ = UniqueFd(SHARED_TENSOR_CHECK_ERRNO(::socket(address.ai_family, kSocketFlags, 0), what));
+    made.fd_ = UniqueFd(SHARED_TENSOR_CHECK_ERRNO(::socket(address.ai_family, kSocketFlags, 0), what));
     // A port whose old connections are in TIME_WAIT can be used again; a port with another listener cannot.
     set_option(made.fd(), SOL_SOCKET, SO_REUSEADDR, 1);
-    // Accepted connections inherit the next two.
-    set_option(made.fd(), IPPROTO_TCP, TCP_NODELAY, 1);
-    set_option(made.fd(), SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_tcp_options(made.fd());
     SHARED_TENSOR_CHECK_ERRNO(::bind(made.fd(), address.ai_addr, address.ai_addrlen), what);
     SHARED_TENSOR_CHECK_ERRNO(::listen(made.fd(), kBacklog), what);
-    made.port_ = bound_port(made.fd());
+    made.port_ = ListeningAddress::of(made.fd()).port;
     return made;
 }
 
 Listener Listener::unix_socket(const std::string& path) {
     Listener made;
     made.unix_.emplace(path);
+    made.is_unix_ = true;
+    return made;
+}
+
+Listener Listener::inherited(int fd) {
+    const ListeningAddress address = ListeningAddress::of(fd);
+    Listener made;
+    made.fd_ = UniqueFd(fd);
+    made.port_ = address.port;
+    made.is_unix_ = !address.unix_socket.empty();
+    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+    ::fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK);
+    if (!made.is_unix_) set_tcp_options(fd);
     return made;
 }
 
@@ -205,8 +244,8 @@ Accepted Listener::accept() const {
     accepted.fd =
         ProcessFd::opened([&] { return ::accept4(fd(), reinterpret_cast<sockaddr*>(&address), &size, SOCK_CLOEXEC); });
     if (!accepted.fd) return accepted;
-    accepted.loopback = !unix_ && is_loopback(address);
-    accepted.peer = unix_ ? unix_peer(accepted.fd.get()) : tcp_peer(address);
+    accepted.loopback = !is_unix_ && is_loopback(address);
+    accepted.peer = is_unix_ ? unix_peer(accepted.fd.get()) : tcp_peer(address);
     if (accepted.loopback) unpace_loopback(accepted.fd.get());
     return accepted;
 }

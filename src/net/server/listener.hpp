@@ -21,6 +21,16 @@ struct Accepted {
     bool loopback = false;  ///< TCP from this host: the kernel can tell the client's uid
 };
 
+/// Where a listening socket listens: `host` and `port`, or `unix_socket`.
+struct ListeningAddress {
+    std::string host{};  ///< an address
+    int port = 0;
+    std::string unix_socket{};  ///< a path
+
+    /// Of a stream socket that another process opened. Throws std::invalid_argument with what is wrong with it.
+    static ListeningAddress of(int fd);
+};
+
 /// A listening socket, non-blocking.
 class Listener {
 public:
@@ -31,15 +41,20 @@ public:
     /// See UnixListener.
     static Listener unix_socket(const std::string& path);
 
-    int fd() const { return unix_ ? unix_->fd() : tcp_.get(); }
+    /// A socket that another process opened, for TCP or a Unix socket. Owns the descriptor, but not the socket's file.
+    /// Throws like ListeningAddress::of().
+    static Listener inherited(int fd);
+
+    int fd() const { return unix_ ? unix_->fd() : fd_.get(); }
     int port() const { return port_; }  ///< 0 for a Unix socket
     /// Does not block: EAGAIN if no client waits.
     Accepted accept() const;
 
 private:
     Listener() = default;
-    ProcessFd tcp_;
+    ProcessFd fd_;  // empty if unix_ owns the socket
     int port_ = 0;
+    bool is_unix_ = false;
     std::optional<UnixListener> unix_;
 };
 

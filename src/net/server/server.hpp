@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include <shared_tensor/limits.hpp>
 
@@ -26,6 +27,8 @@ struct ServerOptions : HttpLimits {
     int port = 0;                            ///< 0: the kernel chooses
     std::string unix_socket;                 ///< path; empty: none. Created with mode 0600, removed at the end
     std::shared_ptr<const TlsServer> tls{};  ///< of the TCP listener; null: plain HTTP
+    /// Listening sockets that another process opened, in place of the three above. start() takes their ownership.
+    std::vector<int> sockets{};
 
     HeadLimits head{};
     std::size_t max_chunks = std::size_t{1} << 20;  ///< of one chunked body: 2 GiB fit into chunks of 2 KiB

@@ -29,6 +29,7 @@ bool is_address(int family, std::string_view text) {
 net::ServerOptions transport_options(const OperationsOptions& options, const ListenAddress& address,
                                      const HttpLimits& limits) {
     net::ServerOptions chosen{{limits}, address.host, address.port, {}};
+    if (options.socket >= 0) chosen.sockets = {options.socket};
     chosen.max_connections = options.max_connections;
     chosen.reserved_threads = 1;
     return chosen;
