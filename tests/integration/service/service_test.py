@@ -3,6 +3,8 @@ The test is the manager; systemd-socket-activate and systemd-analyze are asked w
 
 import argparse
 import collections
+import concurrent.futures
+import contextlib
 import ctypes
 import http.client
 import json
@@ -272,6 +274,31 @@ class Service(unittest.TestCase):
         early.connect()  # no process serves
         self.start(sockets=[tcp])
         self.assertEqual(call(early, "enter", "x")["result"], "x")
+
+    @staticmethod
+    def has(process, socket):
+        """Whether the process has a descriptor of this socket."""
+        found = set()
+        for descriptor in pathlib.Path(f"/proc/{process.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it was closed just now
+                found.add(os.readlink(descriptor))
+        return f"socket:[{os.fstat(socket.fileno()).st_ino}]" in found
+
+    def test_a_daemon_that_ends_answers_its_calls_and_leaves_new_clients_to_the_next_one(self):
+        tcp = self.tcp()
+        process = self.start(sockets=[tcp])
+        self.await_notice("READY=1")
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            slow = threads.submit(call, http.client.HTTPConnection(*tcp.getsockname()), "enter", "slow", 1.0)
+            eventually(self.ledger.exists, "the start of the call")
+            process.terminate()
+            eventually(lambda: not self.has(process, tcp), "the end of the daemon's listening")
+            late = threads.submit(call, http.client.HTTPConnection(*tcp.getsockname()), "enter", "late")
+            self.assertEqual(slow.result(PATIENCE)["result"], "slow")
+            self.assertEqual(process.wait(PATIENCE), 0)
+            self.assertFalse(late.done())
+            self.start(sockets=[tcp])
+            self.assertEqual(late.result(PATIENCE)["result"], "late")
 
     def test_no_call_is_lost_and_none_runs_twice_while_the_daemon_is_restarted(self):
         for kind in (self.tcp, self.unix):
