@@ -14,7 +14,7 @@ namespace shared_tensor::processes {
 /// The environment variable that tells a worker process the path of its socket.
 inline constexpr const char* kSocketVariable = "SHARED_TENSOR_WORKER_SOCKET";
 /// The descriptor of a worker's end of the control socket. The worker writes one byte when it is ready, and ends when
-/// it reads the end of the stream.
+/// it reads the end of the stream. If the code of a function ends it, it writes the function's name.
 inline constexpr int kControl = 3;
 
 /// The environment of this process, without the variable of a worker's socket.
@@ -38,7 +38,8 @@ public:
     int descriptor() const { return descriptor_.get(); }
     /// True once, when the process has reported that it is ready. Does not block.
     bool became_ready();
-    /// Why the process has ended, for people: "was ended by SIGSEGV"; nullopt while it runs. Does not block.
+    /// Why the process has ended, for people: "was ended by SIGSEGV in the function add"; nullopt while it runs. Does
+    /// not block.
     std::optional<std::string> end();
     /// Tells the process to end.
     void tell_to_end() const;
@@ -50,6 +51,8 @@ private:
     pid_t pid_ = 0;
     bool is_ready_ = false, is_closed_ = false;
     std::optional<std::string> end_;
+
+    std::string last_function() const;
 };
 
 }  // namespace shared_tensor::processes

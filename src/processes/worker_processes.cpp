@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/log/crash.hpp"
 #include "base/system/fork.hpp"
 #include "base/system/unique_fd.hpp"
 #include "processes/remote_function.hpp"
@@ -66,6 +67,7 @@ ServerOptions worker_options(ServerOptions options, const std::string& socket) {
     constexpr std::size_t kMany = 1'000'000;
     options.host.clear();
     options.operations = {};
+    options.log = {};  // the server in front logs the calls
     options.unix_socket = socket;
     options.local_socket = "auto";
     options.named_callers = true;
@@ -107,6 +109,7 @@ void serve_as_worker(Registry functions, ServerOptions options) {
         ::signal(signal, SIG_IGN);
     const UniqueFd control(processes::kControl);
     ::fcntl(control.get(), F_SETFD, FD_CLOEXEC);
+    report_end_to(control.get());
     Registry wrapped;
     for (auto& function : functions.functions())
         wrapped.add(processes::make_worker_function(std::move(function)));
@@ -116,6 +119,7 @@ void serve_as_worker(Registry functions, ServerOptions options) {
     server.start();
     const char ready = 1;
     if (::write(control.get(), &ready, 1) == 1) wait_for_end_of(control);
+    report_end_to(-1);
     const bool all_ended = server.stop(std::chrono::milliseconds(0));
     // Only the last worker of a program that was killed finds the folder empty.
     ::rmdir(std::filesystem::path(worker_socket()).parent_path().c_str());
