@@ -15,8 +15,8 @@
 
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
+#include "base/log/crash.hpp"
 #include "base/log/log.hpp"
-#include "base/log/standard_error.hpp"
 
 /// Only exists in a build for coverage.
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming): gcc's name

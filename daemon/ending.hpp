@@ -23,8 +23,8 @@ public:
 
     /// From now on, the end of the process removes this file (except by SIGKILL and _exit()).
     static void owns_ready_file(const std::string& path);
-    /// From now on, SIGSEGV, SIGABRT and similar signals write a line and remove the ready file before the process
-    /// ends.
+    /// From now on, SIGSEGV, SIGABRT and similar signals write a line and the stack, and remove the ready file, before
+    /// the process ends.
     static void watch_crashes();
     /// From now on, exit() and std::quick_exit() in a plugin or library write a line and end the process with code 1.
     /// Exit handlers run in reverse order, so call it before plugins are loaded and again after that.

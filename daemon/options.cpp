@@ -143,12 +143,17 @@ std::string help_text(const std::vector<Option>& defaults, bool all) {
 
 std::vector<Option> option_table(DaemonOptions& options) {
     std::vector<Option> table = server::option_table(options.server);
-    const auto put_first = [&](const char* name, std::string_view section, std::string_view help, auto value) {
+    const auto put_first = [&](const char* name, std::string_view section, std::string_view help, auto value,
+                               bool common = true) {
         const auto place =
             std::find_if(table.begin(), table.end(), [&](const Option& o) { return o.section == section; });
-        table.insert(place, {name, true, help, {}, value, section});
+        table.insert(place, {name, common, help, {}, value, section});
     };
     put_first("ready-file", "How it runs", "file that gets the URL once the server is ready", &options.ready_file);
+    put_first("crash-report", "How it runs",
+              "write the call and the stack when a signal such as SIGSEGV ends the process", &options.crash_report,
+              false);
+    put_first("log-format", "How it runs", "text, or json: one object a line", &options.log_format, false);
     put_first("log-level", "How it runs", "trace, debug, info, warn, error or off", &options.log_level);
     put_first("processes", "How it runs", "worker processes that run the plugins; 0: none",
               Option::Count{&options.processes, 0, 1024});
@@ -182,7 +187,8 @@ ParsedOptions parse_options(int argc, char** argv) {
     }
     apply_environment(table, origins);
     apply_flags(table, given, origins);
-    log::parse_level(options.log_level);  // throws if there is no such level
+    log::parse_level(options.log_level);  // these throw if there is no such level or format
+    log::parse_format(options.log_format);
     if (given.count("print-config") > 0) parsed.print = print_config(options, origins);
     if (given.count("check-config") > 0) {
         check_config(options);

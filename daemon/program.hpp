@@ -20,7 +20,8 @@ struct DaemonOptions {
     ServerOptions server;
     std::vector<std::string> plugins;  ///< see parse_plugin()
     std::string ready_file;
-    std::string log_level = "info";
+    std::string log_level = "info", log_format = "text";
+    bool crash_report = true;   ///< a fatal signal writes the call and the stack before the process ends
     std::size_t processes = 0;  ///< that run the plugins without an own number; 0: the server's own process does
 };
 

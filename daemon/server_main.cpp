@@ -45,8 +45,10 @@ void never_block_on_standard_error() {
 
 /// Prints the reason why the daemon ends, after the earlier lines of the log.
 void say(const std::string& text) {
+    if (log::format() == log::Format::json) log::error(text);
     log::flush(std::chrono::seconds(1));
-    write_to_standard_error("shared-tensor-server: " + text + '\n', IfFull::drop);
+    if (log::format() == log::Format::text)
+        write_to_standard_error("shared-tensor-server: " + text + '\n', IfFull::drop);
 }
 
 void write_ready_file(const std::string& path, const std::string& url) {
@@ -69,7 +71,8 @@ Registry load(const daemon::PluginGroup& group) {
 void prepare(const daemon::DaemonOptions& options) {
     never_block_on_standard_error();
     log::set_level(log::parse_level(options.log_level));
-    daemon::Ending::watch_crashes();
+    log::set_format(log::parse_format(options.log_format));
+    if (options.crash_report) daemon::Ending::watch_crashes();
     daemon::Ending::watch_exit();
     keep_memory_reserve();
 }

@@ -100,6 +100,13 @@ int doctor(const CommandLine& line) {
     return kOk;
 }
 
+/// Shows the level after the call.
+int log_level(const CommandLine& line) {
+    const codec::Json answer = line.words.empty() ? ask(line, "log.level") : ask(line, "log.level", line.words.front());
+    print_line(line.json ? compact(answer) : answer.value("level", std::string("unknown")));
+    return kOk;
+}
+
 constexpr Command kCommands[] = {
     {"call", "NAME [ARGUMENT...]", "calls a function and shows its result (--task: as a task, with progress)", 1,
      SIZE_MAX, call, "functions"},
@@ -127,6 +134,8 @@ constexpr Command kCommands[] = {
     {"info", "", "shows version, limits and totals of the server", 0, 0, info},
     {"doctor", "[URL]", "shows which transports work between here and the server, and why the others do not", 0, 1,
      doctor},
+    {"log-level", "[LEVEL]", "shows or sets the level of the server's log: trace, debug, info, warn, error, off", 0, 1,
+     log_level},
     {"ping", "", "measures a round trip", 0, 0, ping},
     {"completion", "[SHELL]", "prints the completion for bash, zsh or fish: eval \"$(shared-tensor completion bash)\"",
      0, 1, completion},

@@ -22,7 +22,7 @@ struct CallFailure {
     std::string parameter, expected, got;  ///< for invalid_params; parameter with its inner path: "boxes[2].x"
     std::string type, message;             ///< for threw: the C++ type and what()
     bool item = false;                     ///< for invalid_params: an item of a stream, while the function ran
-    std::string details{};                 ///< for threw: libtorch's appendix to its message (stacks); for the log
+    std::string details{};                 ///< for threw: the part of libtorch's text that only the log gets (stacks)
     std::string traceback{};               ///< for threw: where in the user's code, for the caller (Python)
 };
 

@@ -47,6 +47,13 @@ struct WorkerProcessStatus {
     std::string last_end{};    ///< why the last one ended, for people; empty: none ended
 };
 
+/// What a server logs besides its own events. The daemon's log goes to standard error; its level is not part of this.
+struct LogOptions {
+    /// A file that gets one line for each HTTP request; "-": standard output; empty: none. docs/logs.md has the form.
+    std::string access_log{};
+    std::chrono::milliseconds slow_call{0};  ///< a call that takes longer is logged as a warning; 0: none is
+};
+
 /// The addresses, contents and limits of a server. The defaults are safe: only loopback, only the server's own user (or
 /// root). If 0 stands for a value that depends on the machine, the server's constructor computes this value.
 struct ServerOptions {
@@ -102,6 +109,7 @@ struct ServerOptions {
     CompressionOptions compression{.codings = "zstd, gzip"};
 
     OperationsOptions operations;
+    LogOptions log;
     MetricsLimits metrics;
     CallLimits calls{.pool = {.workers = 0}};  ///< workers 0: max(4, cores)
     HttpLimits http;

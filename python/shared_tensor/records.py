@@ -24,7 +24,7 @@ class Receipt:
     """How a call went. Times are in seconds."""
 
     request_id: str
-    """As in the server's log."""
+    """As in the server's log: the header X-Request-Id of the request."""
     tries: int
     """How often the request was sent: 1 if it was not repeated."""
     transports: list[tuple[str, int, int]]

@@ -12,6 +12,8 @@
 
 #include "base/concurrency/background.hpp"
 #include "base/concurrency/clock.hpp"
+#include "base/log/current_call.hpp"
+#include "base/log/log.hpp"
 #include "processes/failure.hpp"
 #include "processes/stream_pumps.hpp"
 #include "protocol/codec/value.hpp"
@@ -55,10 +57,12 @@ void from_handles(AnyValue& value, const RunPointer& run) {
 
 using Arguments = std::vector<std::pair<std::string, AnyValue>>;
 
-/// The caller of a call that is passed on, and the time that the function has.
+/// The caller of a call that is passed on, the time that the function has, and what the worker's log needs.
 struct PassedCaller {
     std::string session, task;
     std::optional<std::int64_t> milliseconds_left;
+    std::string request_id, id, traceparent;
+    std::string log_level;  ///< of the server in front
 };
 
 /// The arguments of a call that is passed on.
@@ -73,10 +77,12 @@ public:
         for (const auto& [name, value] : arguments_)
             Codec<AnyValue>::write(params.member(name), value);
         ValueWriter caller = params.member(kCaller);
-        caller.array(3);
+        caller.array(7);
         caller.append().string(caller_.session);
         caller.append().string(caller_.task);
         Codec<std::optional<std::int64_t>>::write(caller.append(), caller_.milliseconds_left);
+        for (const std::string* text : {&caller_.request_id, &caller_.id, &caller_.traceparent, &caller_.log_level})
+            caller.append().string(*text);
     }
 
 private:
@@ -86,15 +92,24 @@ private:
 
 PassedCaller caller_of(const Context& context) {
     const Caller& caller = context.caller();
-    PassedCaller passed{std::string(caller.session), std::string(caller.task), std::nullopt};
+    PassedCaller passed;
+    passed.session = caller.session;
+    passed.task = caller.task;
+    passed.log_level = log::name_of(log::level());
+    if (current_call != nullptr) {  // of the run of this call
+        passed.request_id = current_call->request_id;
+        passed.id = current_call->id;
+        passed.traceparent = current_call->traceparent;
+    }
     if (context.deadline() != SteadyTime::max())
         passed.milliseconds_left = std::chrono::ceil<milliseconds>(context.deadline() - real_clock().now()).count();
     return passed;
 }
 
 PassedCaller read_caller(const ValueReader& reader) {
-    return {Codec<std::string>::read(reader.element(0)), Codec<std::string>::read(reader.element(1)),
-            Codec<std::optional<std::int64_t>>::read(reader.element(2))};
+    const auto text = [&](std::size_t place) { return Codec<std::string>::read(reader.element(place)); };
+    return {text(0), text(1), Codec<std::optional<std::int64_t>>::read(reader.element(2)), text(3), text(4),
+            text(5), text(6)};
 }
 
 bool has_streams(const FunctionRecord& function) {
@@ -300,8 +315,8 @@ private:
 /// The context of a call that another process passed on.
 class PassedContext final : public Context {
 public:
-    PassedContext(Context& own, const PassedCaller& caller, SteadyTime deadline)
-        : own_(own), caller_{own.caller().principal, caller.session, caller.task}, deadline_(deadline) {}
+    PassedContext(Context& own, const CurrentCall& call, const PassedCaller& caller, SteadyTime deadline)
+        : own_(own), call_(call), caller_{own.caller().principal, caller.session, caller.task}, deadline_(deadline) {}
 
     void progress(double fraction, std::string_view message) override { own_.progress(fraction, message); }
     bool cancelled() const override { return own_.cancelled(); }
@@ -309,31 +324,40 @@ public:
     bool sleep_until(SteadyTime time) const override { return own_.sleep_until(time); }
     SteadyTime deadline() const override { return deadline_; }
     const Caller& caller() const override { return caller_; }
-    void log(LogLevel level, std::string_view text) const override { own_.log(level, text); }
+    void log(LogLevel level, std::string_view text) const override {
+        const InCall in_call(call_);
+        own_.log(level, text);
+    }
     void add_copied(std::uint64_t bytes) override { own_.add_copied(bytes); }
     const detail::CallMemory* memory() const override { return own_.memory(); }
     detail::CallStreams* streams() const override { return own_.streams(); }
 
 private:
     Context& own_;
+    const CurrentCall& call_;
     const Caller caller_;
     const SteadyTime deadline_;
 };
 
 class PassedCall final : public BoundCall {
 public:
-    PassedCall(std::unique_ptr<BoundCall> call, PassedCaller caller)
-        : call_(std::move(call)),
+    PassedCall(std::string_view function, std::unique_ptr<BoundCall> call, PassedCaller caller)
+        : function_(function),
+          call_(std::move(call)),
           caller_(std::move(caller)),
           deadline_(caller_.milliseconds_left ? real_clock().now() + milliseconds(*caller_.milliseconds_left)
                                               : SteadyTime::max()) {}
 
     std::optional<CallFailure> run(Context& context, ValueWriter result) noexcept override {
-        PassedContext passed(context, caller_, deadline_);
+        const CurrentCall call{function_,    context.caller().principal, caller_.request_id, caller_.id,
+                               caller_.task, caller_.traceparent};
+        const InCall in_call(call);
+        PassedContext passed(context, call, caller_, deadline_);
         return call_->run(passed, result);
     }
 
 private:
+    const std::string function_;
     const std::unique_ptr<BoundCall> call_;
     const PassedCaller caller_;
     const SteadyTime deadline_;
@@ -361,7 +385,8 @@ public:
         if (nodes.back() == nullptr || binding.call == nullptr) return binding;
         try {
             auto caller = read_caller(ValueReader(source, nodes.back(), kCaller));
-            binding.call = std::make_unique<PassedCall>(std::move(binding.call), std::move(caller));
+            log::set_level(log::parse_level(caller.log_level));
+            binding.call = std::make_unique<PassedCall>(name(), std::move(binding.call), std::move(caller));
         } catch (...) {
             binding = {nullptr, detail::current_failure_noexcept()};
         }

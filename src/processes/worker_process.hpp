@@ -14,7 +14,8 @@ namespace shared_tensor::processes {
 /// The environment variable that tells a worker process the path of its socket.
 inline constexpr const char* kSocketVariable = "SHARED_TENSOR_WORKER_SOCKET";
 /// The descriptor of a worker's end of the control socket. When the worker is ready, it writes the description of its
-/// functions and a line feed. It ends when it reads the end of the stream.
+/// functions and a line feed. It ends when it reads the end of the stream. If the code of a function ends it, it writes
+/// the function's name.
 inline constexpr int kControl = 3;
 
 /// The environment of this process, without the variable of a worker's socket.
@@ -40,7 +41,8 @@ public:
     bool became_ready();
     /// The description of its functions, once it is ready.
     const std::string& description() const { return description_; }
-    /// Why the process has ended, for people: "was ended by SIGSEGV"; nullopt while it runs. Does not block.
+    /// Why the process has ended, for people: "was ended by SIGSEGV in the function add"; nullopt while it runs. Does
+    /// not block.
     std::optional<std::string> end();
     /// Tells the process to end.
     void tell_to_end() const;
@@ -53,6 +55,8 @@ private:
     bool is_ready_ = false, is_closed_ = false;
     std::string description_;
     std::optional<std::string> end_;
+
+    std::string last_function() const;
 };
 
 }  // namespace shared_tensor::processes

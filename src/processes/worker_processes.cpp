@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/log/crash.hpp"
 #include "base/system/fork.hpp"
 #include "base/system/unique_fd.hpp"
 #include "processes/description.hpp"
@@ -88,6 +89,7 @@ ServerOptions worker_options(ServerOptions options, const std::string& socket) {
     constexpr std::size_t kMany = 1'000'000;
     options.host.clear();
     options.operations = {};
+    options.log = {};  // the server in front logs the calls
     options.unix_socket = socket;
     options.local_socket = "auto";
     options.named_callers = true;
@@ -130,6 +132,7 @@ void serve_as_worker(Registry functions, ServerOptions options) {
     const UniqueFd control(processes::kControl);
     ::fcntl(control.get(), F_SETFD, FD_CLOEXEC);
     const std::string description = processes::describe(functions.functions());
+    report_end_to(control.get());
     Registry wrapped;
     for (auto& function : functions.functions())
         wrapped.add(processes::make_worker_function(std::move(function)));
@@ -138,6 +141,7 @@ void serve_as_worker(Registry functions, ServerOptions options) {
     Server server(std::move(wrapped), worker_options(std::move(options), worker_socket()));
     server.start();
     if (tell_ready(control, description + '\n')) wait_for_end_of(control);
+    report_end_to(-1);
     const bool all_ended = server.stop(std::chrono::milliseconds(0));
     // Only the last worker of a program that was killed finds the folder empty.
     ::rmdir(std::filesystem::path(worker_socket()).parent_path().c_str());

@@ -152,6 +152,8 @@ std::vector<Option> running(ServerOptions& options) {
         {"idempotency-window", kRare, "how long a key is known after its call ended", MEMBER(calls.idempotency.window)},
         {"idempotency-bytes", kRare, "arguments and results held for idempotency keys",
          BYTES(calls.idempotency.max_bytes)},
+        {"slow-call", kRare, "a call that takes longer is logged as a warning; 0: none is", MEMBER(log.slow_call)},
+        {"access-log", kRare, "file that gets one line for each request; -: standard output", MEMBER(log.access_log)},
         {"max-streams", kRare, "calls that stream at the same time; each has its own thread, which is not a worker",
          COUNT(calls.max_streams, 1, 100'000)},
     };
@@ -237,7 +239,7 @@ struct Limit {
     static Json number(std::size_t value) { return value > 0 ? Json(value) : Json(); }
     Json operator()(Option::Count count) const { return number(*count.value); }
     Json operator()(Option::Bytes bytes) const { return number(*bytes.value); }
-    Json operator()(Option::Time value) const { return value->count(); }
+    Json operator()(Option::Time value) const { return number(static_cast<std::size_t>(value->count())); }
     template <class T>
     Json operator()(const T& value) const {
         static_cast<void>(value);

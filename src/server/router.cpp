@@ -4,10 +4,12 @@
 #include <array>
 #include <cstring>
 
+#include "net/message/fields.hpp"
 #include "net/message/text.hpp"
 #include "net/web_socket/web_socket_handshake.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/json_rpc/json_text.hpp"
+#include "server/access_log.hpp"
 #include "server/auth/access.hpp"
 #include "server/files/files.hpp"
 #include "server/methods/rejected.hpp"
@@ -88,11 +90,34 @@ bool is_json(std::string_view media_type) {
 
 }  // namespace
 
+std::string Router::request_id(const net::RequestHead* head) {
+    const auto given = head != nullptr ? head->headers.find(net::kRequestId) : std::nullopt;
+    return given && net::is_request_id(*given) ? std::string(*given) : request_ids_.next();
+}
+
+void Router::served(const net::ServedRequest& request) noexcept {
+    const auto* const admission = static_cast<const Admission*>(request.admission);
+    write_access_line(*all_.access_log, request, admission != nullptr ? admission->who.name : std::string_view());
+}
+
+/// So that a client that traces its calls finds the answer's trace.
+void Router::echo_trace(const net::RequestHead& head, net::Headers& headers) {
+    constexpr const char* kField = "traceparent";
+    const auto given = head.headers.find(kField);
+    if (given && net::is_traceparent(*given)) headers.add(kField, std::string(*given));
+}
+
 net::Handler::Verdict Router::admit(const net::RequestHead& head, bool is_handshake) {
     if (auto preflight = answer_preflight(head, all_.access)) return std::move(*preflight);
     Verdict verdict = plan(head, is_handshake);
-    if (auto* rejection = std::get_if<net::Response>(&verdict)) let_page_read(head, all_.access, rejection->headers);
-    if (auto* plan = std::get_if<net::BodyPlan>(&verdict)) let_page_read(head, all_.access, plan->response_headers);
+    auto* const rejection = std::get_if<net::Response>(&verdict);
+    auto* const plan = std::get_if<net::BodyPlan>(&verdict);
+    net::Headers* const headers = rejection != nullptr ? &rejection->headers
+                                  : plan != nullptr    ? &plan->response_headers
+                                                       : nullptr;
+    if (headers == nullptr) return verdict;
+    let_page_read(head, all_.access, *headers);
+    echo_trace(head, *headers);
     return verdict;
 }
 
@@ -110,7 +135,10 @@ net::Handler::Verdict Router::plan(const net::RequestHead& head, bool is_handsha
     const auto admission = std::make_shared<Admission>(path, std::move(std::get<Principal>(checked)));
     const Principal& who = admission->who;
     if (path == Path::socket && is_handshake) {
-        if (auto plan = sockets_.plan(head, who)) return std::move(*plan);
+        if (auto plan = sockets_.plan(head, who)) {
+            plan->admission = admission;
+            return std::move(*plan);
+        }
     }
     if (auto rejection = reject(head, *admission)) return counted(std::move(*rejection));
     net::BodyPlan plan{0, false};
@@ -231,7 +259,9 @@ net::Response Router::get(const std::string& path) const {
 net::Response Router::rejection(int status, std::string_view reason, const net::RequestHead* head) {
     net::Response response =
         status == 503 ? busy_response(reason) : error_response(status, json_rpc::invalid_request(reason));
-    if (head != nullptr) let_page_read(*head, all_.access, response.headers);
+    if (head == nullptr) return response;
+    let_page_read(*head, all_.access, response.headers);
+    echo_trace(*head, response.headers);
     return response;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/bytes/ids.hpp"
 #include "net/server/server.hpp"
 #include "server/metrics/operations.hpp"
 #include "server/rpc/rpc_endpoint.hpp"
@@ -27,10 +28,14 @@ public:
     }
     bool trusts(const net::Peer& peer) override { return all_.access.is_own_user(peer); }
     net::Response rejection(int status, std::string_view reason, const net::RequestHead* head) override;
+    std::string request_id(const net::RequestHead* head) override;
+    bool wants_served() const override { return all_.access_log != nullptr; }
+    void served(const net::ServedRequest& request) noexcept override;
     void rejected(int status) override { all_.rejections.count_status(status); }
 
 private:
     struct Admission;  // the result of admit() for one request, used by handle()
+    static void echo_trace(const net::RequestHead& head, net::Headers& headers);
     Verdict plan(const net::RequestHead& head, bool is_handshake);
     std::optional<net::Response> reject(const net::RequestHead& head, const Admission& admission);
     net::Response counted(net::Response rejection) {
@@ -47,6 +52,7 @@ private:
     SocketEndpoint& sockets_;
     const ServerState state_;
     mutable BufferPool buffers_;  ///< for decompressed bodies
+    RequestIds request_ids_;      ///< for requests whose client gave none
 };
 
 }  // namespace shared_tensor::server

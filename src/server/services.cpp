@@ -1,5 +1,7 @@
 #include "server/services.hpp"
 
+#include <stdexcept>
+
 #include <shared_tensor/version.hpp>
 
 #include "base/bytes/ids.hpp"
@@ -11,7 +13,7 @@ namespace shared_tensor::server {
 namespace {
 
 runtime::DispatcherOptions dispatcher_options(const ServerOptions& options, const detail::CallMemory& memory) {
-    return {{options.calls}, options.local_socket == "none" ? nullptr : &memory};
+    return {{options.calls}, options.local_socket == "none" ? nullptr : &memory, options.log.slow_call};
 }
 
 /// Loads libtorch if the server may have models; else returns null. It is loaded before requests are served: so the
@@ -19,6 +21,13 @@ runtime::DispatcherOptions dispatcher_options(const ServerOptions& options, cons
 const models::TorchModels* torch_for_models(const ServerOptions& options) {
     if (options.models.empty() && options.model_folders.empty()) return nullptr;
     return &models::load_torch(options.libtorch);
+}
+
+/// Null without such a log. Throws std::runtime_error.
+std::unique_ptr<log::LineFile> open_access_log(const std::string& path) try {
+    return path.empty() ? nullptr : std::make_unique<log::LineFile>(path);
+} catch (const std::runtime_error& error) {
+    throw std::runtime_error(std::string("access-log: ") + error.what());
 }
 
 /// One client may hold half of each limit, so that it cannot keep other clients out.
@@ -39,6 +48,7 @@ Services::Services(const Registry& registry, ServerOptions wanted)
       torch(torch_for_models(options)),
       epoch(random_hex(8)),
       compression(CodingOffer::parse(options.compression.codings, options.compression.level)),
+      access_log(open_access_log(options.log.access_log)),
       credentials(options),
       clients(client_limits(options)),
       access(options, Credentials::tokens_of(options), clients),

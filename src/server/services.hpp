@@ -10,6 +10,7 @@
 #include <shared_tensor/server.hpp>
 
 #include "base/bytes/compression.hpp"
+#include "base/log/line_file.hpp"
 #include "runtime/calls/dispatcher.hpp"
 #include "runtime/functions/open_rpc.hpp"
 #include "runtime/models/model_table.hpp"
@@ -84,9 +85,10 @@ struct Services {
     const ServerOptions options;             ///< as they are in force
     const models::TorchModels* const torch;  ///< null: no models
     const std::string epoch;
-    const CodingOffer compression;  ///< for clients that accept one of its codings
-    HoldBytes hold;                 ///< counts what requests make the server hold; set before the first request
-    Credentials credentials;        ///< used by the maintenance thread
+    const CodingOffer compression;                    ///< for clients that accept one of its codings
+    const std::unique_ptr<log::LineFile> access_log;  ///< null: none
+    HoldBytes hold;           ///< counts what requests make the server hold; set before the first request
+    Credentials credentials;  ///< used by the maintenance thread
     Clients clients;
     server::Access access;
     Sessions sessions;

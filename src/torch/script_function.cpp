@@ -36,18 +36,22 @@ std::string type_of_instances(const std::string& model) { return "model." + mode
 
 constexpr std::string_view kTraceBegins = "The following operation failed in the TorchScript interpreter.";
 
-/// The interpreter writes its trace first and the error itself on the last lines.
+/// The interpreter writes its trace first and the error itself on the last lines. The caller gets the first line of the
+/// error of an operator; the log gets all of the text.
 void cut_trace(CallFailure& failure) {
     static constexpr std::string_view kMark = "\nRuntimeError: ";
     std::string& text = failure.message;
+    const std::string whole = text;
     const auto found = text.rfind(kMark);
+    std::size_t end = std::string::npos;
     if (text.starts_with(kTraceBegins) && found != std::string::npos) {
         failure.type = "RuntimeError";
         text.erase(0, found + kMark.size());
+        end = text.find('\n', text.find_first_not_of('\n'));
     }
-    const std::size_t end = detail::end_of_message(text);
-    if (end < text.size()) failure.details = detail::bounded_text(std::string_view(text).substr(end));
+    end = std::min({end, detail::end_of_message(text), text.size()});
     text.resize(end);
+    if (text.size() < whole.size()) failure.details = detail::bounded_text(whole, detail::kMaxErrorDetails);
     while (!text.empty() && text.back() == '\n')
         text.pop_back();
     text = detail::bounded_text(text);

@@ -162,7 +162,7 @@ struct Receipt {
         std::uint64_t copied = 0;   ///< bytes that the server copied for them
     };
 
-    std::string request_id;  ///< the JSON-RPC id
+    std::string request_id;  ///< as in the server's log: the header X-Request-Id of the request
     unsigned tries = 0;      ///< how often the request was sent: 1 if it was not repeated
     std::vector<Transport> transports;
     /// Bytes that the server copied for tensors, and that the client copied for arguments. Bytes that cross a network

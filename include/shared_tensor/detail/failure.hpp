@@ -37,6 +37,9 @@ inline std::string demangled(const char* name) {
     return status == 0 && text ? text.get() : name;
 }
 
+/// Limit of the part of an error's text that only the log gets, in bytes.
+inline constexpr std::size_t kMaxErrorDetails = std::size_t{64} << 10;
+
 /// The length of the part of `text` that a caller can use. libtorch appends stacks and the list of an operator's
 /// kernels, with file names and addresses: several kilobytes.
 inline std::size_t end_of_message(std::string_view text) {
@@ -45,6 +48,15 @@ inline std::size_t end_of_message(std::string_view text) {
         end = std::min(end, text.find(mark));
     const std::size_t kernel = std::min(text.find(": registered at "), text.find(": fallthrough registered at "));
     return kernel == std::string_view::npos ? end : std::min(end, text.rfind("\n\n", kernel));
+}
+
+/// The part of an exception's text for callers. The first line of libtorch's own errors says what is wrong; the lines
+/// behind it are advice and stacks.
+inline std::string_view part_for_callers(std::string_view type, std::string_view text) {
+    text = text.substr(0, end_of_message(text));
+    if (!type.starts_with("c10::") && !type.starts_with("torch::")) return text;
+    text.remove_prefix(std::min(text.find_first_not_of('\n'), text.size()));
+    return text.substr(0, text.find('\n'));
 }
 
 inline std::string without_stack(std::string message) {
@@ -83,9 +95,9 @@ inline CallFailure current_failure(const std::string& parameter = {}, std::size_
     } catch (const std::exception& error) {
         failure.type = demangled(typeid(error).name());
         const std::string_view text = text_of(error);
-        const std::size_t end = end_of_message(text);
-        failure.message = bounded_text(text.substr(0, end), most);
-        failure.details = bounded_text(text.substr(end));
+        const std::string_view part = part_for_callers(failure.type, text);
+        failure.message = bounded_text(part, most);
+        failure.details = bounded_text({part.end(), text.end()}, kMaxErrorDetails);
         if (means_no_memory(failure.type, failure.message)) failure.kind = CallFailure::Kind::out_of_memory;
     } catch (...) {
         const std::type_info* type = abi::__cxa_current_exception_type();

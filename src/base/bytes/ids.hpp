@@ -1,7 +1,9 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,6 +40,17 @@ private:
     std::string prefix_;
     std::array<std::byte, kBytes * kAtOnce> bits_{};
     std::size_t used_ = kBytes * kAtOnce;
+};
+
+/// Short names of requests, unique in this process and, but for chance, among all: "1f0a93c2-17". They are no secrets.
+/// Thread-safe.
+class RequestIds {
+public:
+    std::string next();
+
+private:
+    const std::string prefix_ = random_hex(4) + '-';
+    std::atomic<std::uint64_t> next_{1};
 };
 
 /// Compares secrets in a time that depends only on their lengths.

@@ -12,7 +12,7 @@
 #include <new>
 #include <string_view>
 
-#include "base/log/standard_error.hpp"
+#include "base/log/crash.hpp"
 
 namespace shared_tensor {
 

@@ -8,6 +8,7 @@
 #include "base/log/log.hpp"
 #include "client/call/failure.hpp"
 #include "client/local/shared_memory.hpp"
+#include "net/message/fields.hpp"
 #include "net/message/text.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/json_rpc/error.hpp"
@@ -71,7 +72,7 @@ Incoming Core::send(const Outgoing& request, const CallOptions& options, Receipt
     Times times = times_of(options);
     if (receipt != nullptr) {
         *receipt = {};
-        receipt->request_id = std::to_string(request.first_id());
+        receipt->request_id = name_of(request);
     }
     const AtEnd timed([&] {
         if (receipt != nullptr) receipt->total = clock().now() - times.start;
@@ -98,6 +99,11 @@ Incoming Core::send(const Outgoing& request, const CallOptions& options, Receipt
         }
         throw_error(*gone, request.method());
     });
+}
+
+/// The name of a request in the server's log. All tries of a request have the same.
+std::string Core::name_of(const Outgoing& request) const {
+    return here().name + '-' + std::to_string(request.first_id());
 }
 
 /// A request that names memory needs the session of that memory, even if the client has a new session by now.
@@ -215,6 +221,7 @@ net::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& opti
                                 SteadyTime now, const Times& times) const {
     net::ClientRequest http;
     http.headers = headers_of(options, shared);
+    http.headers.add(net::kRequestId, name_of(request));
     http.content_type = request.content_type();
     http.parts = request.body();
     http.deadline = times.deadline;

@@ -16,6 +16,7 @@
 #include <shared_tensor/client/options.hpp>
 #include <shared_tensor/detail/call.hpp>
 
+#include "base/bytes/ids.hpp"
 #include "base/bytes/latency_histogram.hpp"
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
@@ -188,6 +189,7 @@ private:
     void note_coding(const net::ClientResponse& response);
     void note_times(const net::Headers& headers, SteadyTime sent);
 
+    std::string name_of(const Outgoing& request) const;
     net::Headers headers_of(const CallOptions& options, const std::string& shared) const;
     bool uses_another_transport(const InvalidParams& error, const Outgoing& request) const;
     void release(const std::vector<std::string>& ids);
@@ -197,6 +199,7 @@ private:
         Local(Dependencies the_dependencies, RetryBudget limits)
             : dependencies(std::move(the_dependencies)), budget(limits) {}
         const Dependencies dependencies;
+        const std::string name = random_hex(4);  ///< the beginning of the names of its requests
         Budget budget;
         std::atomic<bool> coding_known{false};
         CompressionTotals compression;  ///< of uploads and downloads

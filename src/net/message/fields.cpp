@@ -128,6 +128,26 @@ std::vector<BodyPart> cut(const std::vector<BodyPart>& parts, const ByteRange& p
     return result;
 }
 
+bool is_request_id(std::string_view text) {
+    return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), [](char c) {
+        return c > 0x20 && c < 0x7f && c != '"' && c != '\'' && c != '\\';
+    });
+}
+
+bool is_traceparent(std::string_view text) {
+    constexpr std::string_view kForm = "00-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx-xx";
+    if (text.size() != kForm.size()) return false;
+    for (std::size_t i = 0; i < kForm.size(); ++i) {
+        const char c = text[i];
+        const bool is_hex = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+        if (kForm[i] == 'x' ? !is_hex : c != kForm[i]) return false;
+    }
+    const auto has_digit = [&](std::size_t from, std::size_t size) {
+        return text.substr(from, size).find_first_not_of('0') != std::string_view::npos;
+    };
+    return has_digit(3, 32) && has_digit(36, 16);
+}
+
 bool wants_digest(std::optional<std::string_view> field) {
     const auto weight = field ? member_of(*field) : std::nullopt;
     return weight && weight->size() == 1 && weight->front() >= '1' && weight->front() <= '9';

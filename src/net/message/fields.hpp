@@ -10,7 +10,7 @@
 #include "base/bytes/digest.hpp"
 #include "net/message/message.hpp"
 
-// Header fields of byte ranges, entity tags, media types and digests. Pure functions.
+// Header fields of byte ranges, entity tags, media types, digests and traces. Pure functions.
 
 namespace shared_tensor::net {
 
@@ -45,6 +45,14 @@ bool names_etag(std::string_view field, std::string_view etag, bool weakly);
 
 /// The first media type in Accept that is one of `types`; empty if there is none. Ignores those with weight 0 (q=0).
 std::string_view first_accepted(const Headers& headers, std::initializer_list<std::string_view> types);
+
+/// The name of a request in logs and in its answer. A client may choose it.
+inline constexpr const char* kRequestId = "X-Request-Id";
+/// Whether a client may name a request so: 1 to 128 visible ASCII characters, but neither quotes nor backslashes.
+bool is_request_id(std::string_view text);
+
+/// Whether it is a traceparent of version 00 (W3C Trace Context, section 3.2).
+bool is_traceparent(std::string_view text);
 
 /// That part of a body. Copies nothing.
 std::vector<BodyPart> cut(const std::vector<BodyPart>& parts, const ByteRange& part);

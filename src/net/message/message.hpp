@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,6 +22,11 @@ namespace shared_tensor::net {
 class Headers {
 public:
     void add(std::string name, std::string value) { fields_.emplace_back(std::move(name), std::move(value)); }
+    /// Replaces all fields of that name.
+    void set(std::string name, std::string value) {
+        std::erase_if(fields_, [&](const auto& field) { return same_token(field.first, name); });
+        add(std::move(name), std::move(value));
+    }
     /// The first value of that name.
     std::optional<std::string_view> find(std::string_view name) const {
         for (const auto& [key, value] : fields_) {
@@ -64,6 +70,18 @@ struct RequestHead {
     std::string query;   ///< raw, without '?'
     Headers headers;
     Peer peer;
+};
+
+class Admission;
+
+/// A request that was served, for an access log. Valid during Handler::served().
+struct ServedRequest {
+    const RequestHead* head;     ///< null: it had no correct head
+    const Admission* admission;  ///< null: it was rejected
+    std::string_view id;
+    int status;
+    std::uint64_t bytes_in, bytes_out;  ///< of bodies received, and of all that was sent
+    std::chrono::nanoseconds time;      ///< from the end of its head until the answer was sent
 };
 
 /// Base of the data that a handler attaches to a request in Handler::admit() and gets back in handle().

@@ -1,11 +1,13 @@
 #include <array>
 #include <charconv>
+#include <chrono>
 #include <new>
 #include <utility>
 #include <vector>
 
 #include "base/log/log.hpp"
 #include "net/message/body.hpp"
+#include "net/message/fields.hpp"
 #include "net/server/response_writer.hpp"
 #include "net/server/server_context.hpp"
 #include "net/web_socket/web_socket_handshake.hpp"
@@ -56,16 +58,21 @@ Result guarded(std::string_view what, Result otherwise, Task task) {
 class RequestRun final : public ResponseStream {
 public:
     RequestRun(ServerContext& context, ServingThread& thread, Connection& connection)
-        : context_(context), thread_(thread), connection_(connection) {}
+        : context_(context), thread_(thread), connection_(connection) {
+        if (context_.handler.wants_served()) begun_at_ = std::chrono::steady_clock::now();
+    }
     RequestRun(const RequestRun&) = delete;
     RequestRun& operator=(const RequestRun&) = delete;
     ~RequestRun() override {
+        if (context_.handler.wants_served()) tell_served();
         if (gone_.stop_possible()) set_gone(std::stop_source(std::nostopstate));
         thread_.release();
     }
 
     After run(InputBuffer& input, RequestFrame frame);
     After reject(HeadRejection rejection, const RequestHead* head = nullptr);
+    /// Names a request without a correct head.
+    void name_request() { request_id_ = context_.handler.request_id(nullptr); }
 
     std::stop_token client_gone() override;
     bool may_take_long() override { return thread_.hold(); }
@@ -75,6 +82,10 @@ public:
 
 private:
     void look_at_peer();
+    void name_request(RequestHead& head);
+    void count_in(std::uint64_t bytes);
+    void count_out(std::uint64_t bytes);
+    void tell_served() const noexcept;
     void set_gone(const std::stop_source& source) {
         connection_.gone.with([&](std::stop_source& gone) { gone = source; });
     }
@@ -101,7 +112,37 @@ private:
     const Headers* more_headers_ = nullptr;  // BodyPlan::response_headers, once the handler has the request
     bool begun_ = false, broken_ = false;
     bool keeps_ = false;  // the connection, after an answer that was begun
+    std::string request_id_;
+    // For Handler::served():
+    std::optional<RequestHead> head_;  // a copy, because the handler gets the head; only if the handler wants it
+    std::shared_ptr<const Admission> admission_;
+    int status_ = 0;
+    std::uint64_t bytes_in_ = 0, bytes_out_ = 0;
+    std::chrono::steady_clock::time_point begun_at_{};
 };
+
+void RequestRun::name_request(RequestHead& head) {
+    request_id_ = context_.handler.request_id(&head);
+    const auto given = head.headers.find(kRequestId);
+    if (!given && !request_id_.empty()) head.headers.add(kRequestId, request_id_);
+    if (given && !request_id_.empty() && *given != request_id_) head.headers.set(kRequestId, request_id_);
+    if (context_.handler.wants_served()) head_ = head;
+}
+
+void RequestRun::count_in(std::uint64_t bytes) {
+    bytes_in_ += bytes;
+    Counters::add(context_.counters.bytes_in, bytes);
+}
+
+void RequestRun::count_out(std::uint64_t bytes) {
+    bytes_out_ += bytes;
+    Counters::add(context_.counters.bytes_out, bytes);
+}
+
+void RequestRun::tell_served() const noexcept {
+    context_.handler.served({head_ ? &*head_ : nullptr, admission_.get(), request_id_, status_, bytes_in_, bytes_out_,
+                             std::chrono::steady_clock::now() - begun_at_});
+}
 
 std::stop_token RequestRun::client_gone() {
     if (!gone_.stop_possible()) {
@@ -116,9 +157,12 @@ std::stop_token RequestRun::client_gone() {
 bool RequestRun::begin(const Response& head) {
     using Body = ResponseForm::Body;
     begun_ = true;
+    status_ = head.status;
     keeps_ = keep_alive_ && !http_1_0_ && !draining();
-    const std::string text = render_response_head(
-        head, {.close = !keeps_, .body = http_1_0_ ? Body::to_the_end : Body::chunked, .more_headers = more_headers_});
+    const std::string text = render_response_head(head, {.close = !keeps_,
+                                                         .body = http_1_0_ ? Body::to_the_end : Body::chunked,
+                                                         .more_headers = more_headers_,
+                                                         .request_id = request_id_});
     return send({place_of(text)});
 }
 
@@ -150,7 +194,7 @@ After RequestRun::finish(const Response& response) {
 bool RequestRun::send(std::vector<iovec> places) {
     if (broken_) return false;
     for (const iovec& place : places)
-        Counters::add(context_.counters.bytes_out, place.iov_len);
+        count_out(place.iov_len);
     broken_ = !note(write_all(*connection_.stream, places, limits(true)));
     return !broken_;
 }
@@ -167,12 +211,16 @@ bool RequestRun::note(WriteOutcome outcome) {
 
 /// Waits for a client that reads slowly only if a thread can be spared, and never for an untrusted client.
 bool RequestRun::write_whole(const Response& response, bool close) {
-    const ResponseForm form{
-        .close = close, .keep_http_1_0 = http_1_0_, .head_only = head_only_, .more_headers = more_headers_};
+    const ResponseForm form{.close = close,
+                            .keep_http_1_0 = http_1_0_,
+                            .head_only = head_only_,
+                            .more_headers = more_headers_,
+                            .request_id = request_id_};
+    status_ = response.status;
     std::size_t bytes_out = 0;
     const WriteOutcome outcome =
         write_response(*connection_.stream, response, form, limits(connection_.trusted), bytes_out);
-    Counters::add(context_.counters.bytes_out, bytes_out);
+    count_out(bytes_out);
     return note(outcome);
 }
 
@@ -209,7 +257,9 @@ Handler::Verdict RequestRun::admit(const RequestFrame& frame) {
 
 /// Serves a WebSocket to its end. If user code keeps the socket, that keeps its descriptor open.
 After RequestRun::serve_web_socket(InputBuffer& input, const RequestFrame& frame, const WebSocketPlan& plan) {
-    const std::string switching = render_switching(*frame.head.headers.find("Sec-WebSocket-Key"));
+    const std::string switching = render_switching(*frame.head.headers.find("Sec-WebSocket-Key"), request_id_);
+    status_ = 101;
+    admission_ = plan.admission;
     iovec line = place_of(switching);
     if (write_all(*connection_.stream, {&line, 1}, {context_.options.write_timeout, 0}) != WriteOutcome::done)
         return After::close;
@@ -224,8 +274,8 @@ After RequestRun::serve_web_socket(InputBuffer& input, const RequestFrame& frame
         plan.serve(socket);
         return true;
     });
-    Counters::add(context_.counters.bytes_in, socket->bytes_in());
-    Counters::add(context_.counters.bytes_out, socket->bytes_out());
+    count_in(socket->bytes_in());
+    count_out(socket->bytes_out());
     return served ? After::lingering_close : After::close;
 }
 
@@ -292,7 +342,7 @@ void RequestRun::look_at_peer() {
 }
 
 After RequestRun::handle(RequestFrame& frame, std::shared_ptr<PooledBuffer> body, const BodyPlan& plan) {
-    Counters::add(context_.counters.bytes_in, body->size());
+    count_in(body->size());
     more_headers_ = &plan.response_headers;
     const Response response = guarded("handle a request", bare_500(), [&] {
         return context_.handler.handle({std::move(frame.head), std::move(body), plan.admission}, *this);
@@ -305,6 +355,7 @@ After RequestRun::run(InputBuffer& input, RequestFrame frame) {
     Counters::add(context_.counters.requests, 1);
     look_at_peer();
     frame.head.peer = connection_.peer;
+    name_request(frame.head);
     http_1_0_ = frame.http_1_0;
     if (connection_.rejected && !context_.handler.is_about_health(frame.head)) return reject(kFull, &frame.head);
     keep_alive_ = frame.keep_alive && !connection_.rejected;
@@ -318,6 +369,7 @@ After RequestRun::run(InputBuffer& input, RequestFrame frame) {
     }
     if (const auto* rejection = std::get_if<Response>(&verdict)) return answer_unread(input, frame.framing, *rejection);
     const auto& plan = std::get<BodyPlan>(verdict);
+    admission_ = plan.admission;
     if (!count(plan.client_connections)) return reject(kTooMany, &frame.head);
     const bool body_is_here = !frame.framing.chunked && frame.framing.length.value_or(0) <= input.size();
     if ((plan.takes_long || !body_is_here) && !thread_.hold_to_wait()) return reject(kNoThread, &frame.head);
@@ -334,7 +386,9 @@ After run_request(ServerContext& context, ServingThread& thread, Connection& con
 }
 
 After reject_request(ServerContext& context, ServingThread& thread, Connection& connection, HeadRejection rejection) {
-    return RequestRun(context, thread, connection).reject(rejection);
+    RequestRun request(context, thread, connection);
+    request.name_request();
+    return request.reject(rejection);
 }
 
 }  // namespace shared_tensor::net

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/log/log.hpp"
+#include "net/message/fields.hpp"
 #include "net/message/head_parser.hpp"
 #include "net/message/text.hpp"
 
@@ -64,6 +65,7 @@ std::string render_response_head(const Response& response, ResponseForm form) {
             if (!is_framing(name)) append_field(head, name, value);
         }
     }
+    if (!form.request_id.empty()) append_field(head, kRequestId, form.request_id);
     head.append("\r\n");
     return head;
 }

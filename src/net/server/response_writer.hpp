@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "net/message/message.hpp"
 #include "net/stream/stream.hpp"
@@ -13,6 +14,7 @@ struct ResponseForm {
     bool head_only = false;      ///< the answer to HEAD: the length without the body
     enum class Body { sized, chunked, to_the_end } body = Body::sized;  ///< how the client finds its end
     const Headers* more_headers = nullptr;                              ///< besides those of the response
+    std::string_view request_id{};                                      ///< X-Request-Id; empty: none
 };
 
 /// Status line and header fields. Leaves out fields with control characters, which could split the answer.

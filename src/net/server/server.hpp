@@ -81,6 +81,7 @@ struct WebSocketPlan {
     std::function<void(const std::shared_ptr<WebSocket>& socket)> serve;
     std::shared_ptr<Budget> client_budget{};       ///< as in BodyPlan
     std::shared_ptr<Budget> client_connections{};  ///< as in BodyPlan
+    std::shared_ptr<const Admission> admission{};  ///< for Handler::served()
 };
 
 /// Decides about requests and answers them. Called from many connection threads at once. Must not throw: an exception
@@ -102,6 +103,13 @@ public:
     /// protocol's form. `head` is null if the request has no correct head. start() asks once for the answers that are
     /// sent without a request.
     virtual Response rejection(int status, std::string_view reason, const RequestHead* head) = 0;
+    /// The name of a request in logs and in its answer (X-Request-Id). handle() and admit() find it in the request's
+    /// headers. `head` is null if the request has no correct head. Empty: it has no name. Must not block.
+    virtual std::string request_id(const RequestHead* /*head*/) { return {}; }
+    /// Whether served() wants the requests.
+    virtual bool wants_served() const { return false; }
+    /// The answer of a request was sent, or its WebSocket has ended. Must not block.
+    virtual void served(const ServedRequest& /*request*/) noexcept {}
     /// The transport rejected a request with this status. Must not block.
     virtual void rejected(int /*status*/) {}
 };

@@ -13,6 +13,7 @@
 #include <shared_tensor/bytes.hpp>
 
 #include "net/client/client_connection.hpp"
+#include "net/message/fields.hpp"
 #include "net/message/text.hpp"
 
 namespace shared_tensor::net {
@@ -69,9 +70,12 @@ std::string fresh_handshake_key() {
     return shared_tensor::encode_base64(bytes);
 }
 
-std::string render_switching(std::string_view key) {
-    return "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " +
-           accept_key(trim(key)) + "\r\n\r\n";
+std::string render_switching(std::string_view key, std::string_view request_id) {
+    std::string head =
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " +
+        accept_key(trim(key)) + "\r\n";
+    if (!request_id.empty()) head.append(kRequestId).append(": ").append(request_id).append("\r\n");
+    return head + "\r\n";
 }
 
 std::variant<std::shared_ptr<WebSocket>, ClientResponse> connect_web_socket(const Endpoint& endpoint,

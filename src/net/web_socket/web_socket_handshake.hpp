@@ -23,8 +23,8 @@ std::string accept_key(std::string_view key);
 /// A random value of Sec-WebSocket-Key.
 std::string fresh_handshake_key();
 
-/// The answer 101. The connection carries WebSocket frames after it.
-std::string render_switching(std::string_view key);
+/// The answer 101. The connection carries WebSocket frames after it. `request_id`: its X-Request-Id; empty: none.
+std::string render_switching(std::string_view key, std::string_view request_id = {});
 
 /// Opens a WebSocket to `endpoint`. Returns the server's answer if it rejects the socket. Uses path, headers,
 /// deadline and stop of `request`. Messages are received into `buffers`, which must outlive run(). Blocks as

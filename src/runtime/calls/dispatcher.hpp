@@ -26,6 +26,7 @@ namespace shared_tensor::runtime {
 
 struct DispatcherOptions : CallLimits {
     const detail::CallMemory* memory = nullptr;  ///< allocates results; outlives the dispatcher; null: none
+    std::chrono::milliseconds slow_call{0};      ///< a task that takes longer is logged as a warning; 0: none is
 };
 
 /// One call as it was received. All views refer to the request.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -11,8 +10,8 @@
 
 #include <shared_tensor/detail/failure.hpp>
 
+#include "base/log/crash.hpp"
 #include "base/log/log.hpp"
-#include "base/log/standard_error.hpp"
 #include "protocol/codec/value.hpp"
 #include "runtime/batches/result_rows.hpp"
 #include "runtime/functions/function_table.hpp"
@@ -25,15 +24,13 @@ namespace {
 /// Made in advance, because it is used when there is no memory.
 const OutcomePointer kNotKept = make_outcome(json_rpc::out_of_memory("the result could not be kept"));
 
-/// Logs the part of the error text that the caller does not get. Line by line, because the length of a log line is
-/// limited.
-void log_details(std::string_view function, const CallFailure& failure) {
+/// Logs an error text of which the caller gets only a part.
+void log_details(const CallFailure& failure) {
     if (failure.details.empty()) return;
-    log::debug(function, " threw ", failure.type, "; its text goes on:");
-    std::istringstream details(failure.details);
-    for (std::string line; std::getline(details, line);) {
-        if (!line.empty()) log::debug(line);
-    }
+    std::string_view details = failure.details;
+    details.remove_prefix(std::min(details.find_first_not_of('\n'), details.size()));
+    const std::string message = "the function threw " + failure.type + ": " + failure.message;
+    log::write({log::Level::info, message, {}, details});
 }
 
 }  // namespace
@@ -58,7 +55,9 @@ json_rpc::Error memory_failed() {
 }
 
 Execution::Execution(Setup setup)
-    : setup_(std::move(setup)), caller_{setup_.owner.principal, setup_.owner.session, setup_.owner.task} {}
+    : setup_(std::move(setup)),
+      name_(setup_.function->name()),
+      caller_{setup_.owner.principal, setup_.owner.session, setup_.owner.task} {}
 
 Execution::~Execution() = default;
 
@@ -116,8 +115,7 @@ OutcomePointer Execution::invoke() {
     codec::Value value;
     tensor::WrappingPort port;
     codec::JsonSink sink(value, port);
-    const CallOwner& owner = setup_.owner;
-    const CurrentCall current{setup_.function->name(), owner.principal, owner.request, owner.task};
+    const CurrentCall current = as_current_call();
     have_signal_stack();
     const InCall in_call(current);
     const std::optional<CallFailure> failure = setup_.call->run(*this, ValueWriter(sink, sink.root()));
@@ -129,7 +127,7 @@ OutcomePointer Execution::outcome_of(codec::Value value, const std::optional<Cal
     own_what_stays(value);
     if (setup_.caller_memory.failed()) return make_outcome(memory_failed());
     if (failure) {
-        log_details(setup_.function->name(), *failure);
+        log_details(*failure);
         return make_outcome(to_error(*failure));
     }
     if (!setup_.rows) return make_outcome(std::move(value));
@@ -258,7 +256,9 @@ bool Execution::sleep_until(SteadyTime time) const {
 void Execution::log(LogLevel level, std::string_view text) const {
     using shared_tensor::log::Level;
     constexpr Level kLevels[] = {Level::debug, Level::info, Level::warn, Level::error};
-    shared_tensor::log::line(kLevels[static_cast<std::size_t>(level)], setup_.function->name(), ": ", text);
+    const CurrentCall own = as_current_call();
+    const InCall in_call(current_call != nullptr ? *current_call : own);  // threads of the function have none
+    shared_tensor::log::write(kLevels[static_cast<std::size_t>(level)], text);
 }
 
 Execution::Waiter::~Waiter() { execution_->drop_waiter(); }

@@ -13,6 +13,7 @@
 
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
+#include "base/log/current_call.hpp"
 #include "base/memory/memory_faults.hpp"
 #include "protocol/codec/value.hpp"
 #include "runtime/calls/outcome.hpp"
@@ -24,7 +25,8 @@ struct CallOwner {
     std::string principal;
     std::string session;
     std::string task;
-    std::string request{};  ///< its JSON-RPC id, for the log
+    std::string id{};  ///< its JSON-RPC id as text, for the log, as the next two
+    std::string request_id{}, traceparent{};
 };
 
 class RunTime;
@@ -76,6 +78,11 @@ public:
     void finish(OutcomePointer outcome);
 
     const Caller& caller() const override { return caller_; }
+    /// For the log. Its views live as long as the execution.
+    CurrentCall as_current_call() const {
+        const CallOwner& owner = setup_.owner;
+        return {name_, owner.principal, owner.request_id, owner.id, owner.task, owner.traceparent};
+    }
     SteadyTime deadline() const override { return setup_.deadline; }
     bool is_kept() const { return setup_.kept; }
     void progress(double fraction, std::string_view message) override;
@@ -169,6 +176,7 @@ private:
     detail::CallStreams* streams() const override { return setup_.streams.get(); }
 
     Setup setup_;
+    const std::string name_;  ///< of the function
     Caller caller_;
     std::stop_source stop_;
     const SteadyTime made_ = real_clock().now();

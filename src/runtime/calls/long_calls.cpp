@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "runtime/calls/call_log.hpp"
 #include "runtime/calls/dispatcher.hpp"
 
 namespace shared_tensor::runtime {
@@ -60,9 +61,11 @@ void Dispatcher::follow_as_task(Execution& execution, const std::string& id, std
     execution.observe(
         {[this, id] { tasks_.started(id); },
          [this, id](double fraction, std::string_view message) { tasks_.progress(id, fraction, message); },
-         [this, id, run_time = std::move(run_time)](const OutcomePointer& outcome) {
+         [this, id, run_time = std::move(run_time), run = &execution](const OutcomePointer& outcome) {
              tasks_.finish(id, outcome);
-             run_time->calls.count(code_of_task(id, *outcome));
+             const int code = code_of_task(id, *outcome);
+             run_time->calls.count(code);
+             log_run(*run, code, options_.slow_call);
          }});
 }
 

@@ -242,12 +242,12 @@ constexpr const char* kRequestHeaders =
     "Accept, Authorization, Content-Digest, Content-Encoding, Content-Range, Content-Type, Idempotency-Key, If-Match, "
     "If-None-Match, If-Range, Range, Request-Timeout, Shared-Tensor-Accept, Shared-Tensor-Coding, Shared-Tensor-Dtype, "
     "Shared-Tensor-Protocol, Shared-Tensor-Require, Shared-Tensor-Session, Shared-Tensor-Shape, Want-Content-Digest, "
-    "traceparent";
+    "X-Request-Id, traceparent";
 constexpr const char* kResponseHeaders =
     "Accept-Ranges, Content-Digest, Content-Range, ETag, Retry-After, Server-Timing, "
     "Shared-Tensor-Coding, "
     "Shared-Tensor-Dtype, Shared-Tensor-Missing, Shared-Tensor-Shape, Shared-Tensor-Transport, Shared-Tensor-Upload, "
-    "Shared-Tensor-Version";
+    "Shared-Tensor-Version, X-Request-Id, traceparent";
 constexpr const char* kRemembered = "600";  // seconds
 
 }  // namespace

@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include <shared_tensor/version.hpp>
 
+#include "base/log/log.hpp"
 #include "protocol/version.hpp"
 #include "server/methods/methods.hpp"
 #include "server/option_table.hpp"
@@ -179,6 +182,9 @@ using schema::map_of;
 using schema::object;
 
 using Text = std::optional<std::string>;
+
+constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info", "warn", "error", "off"};
+using Level = Word<kLevels>;
 using Facts = std::optional<ClientFacts::List>;
 
 Json transports() { return map_of(object({{"usable", "boolean"}, {"reason?", "string"}})); }
@@ -198,6 +204,21 @@ Json open_session(Services& all, const BuiltinCall& call, const ClientFacts& cli
                 {"transports", describe_transports(all, &client)}};
     if (std::string path = all.local.path(); !path.empty()) opened["local_socket"] = std::move(path);
     return opened;
+}
+
+/// The level belongs to the process, and so to all servers in it.
+void add_log_methods(Builtins& builtins) {
+    builtins.add({"log.level", "The level of the server's log; sets it if a level is given. Needs an admin.",
+                  object({{"level", "string"}})},
+                 {"level"}, [](const BuiltinCall& call, const std::optional<Level>& level) {
+                     if (!call.principal.admin) throw Rejected(json_rpc::not_authorised("log.level needs an admin"));
+                     const std::string before(log::name_of(log::level()));
+                     if (level && level->text != before) {
+                         log::set_level(log::parse_level(level->text));
+                         log::warn("the level of the log is ", level->text, " now; it was ", before);
+                     }
+                     return Json{{"level", log::name_of(log::level())}};
+                 });
 }
 
 void add_session_methods(Builtins& builtins, Services& all) {
@@ -256,6 +277,7 @@ void add_server_methods(Builtins& builtins, Services& all, std::function<Json()>
                      if (!call.principal.admin) throw Rejected(json_rpc::not_authorised("cache.clear needs an admin"));
                      return Json{{"cleared", all.dispatcher.cache().clear(function.value_or(""))}};
                  });
+    add_log_methods(builtins);
     add_session_methods(builtins, all);
 }
 

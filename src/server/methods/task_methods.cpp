@@ -54,14 +54,15 @@ public:
         if (params && !arguments.is_structured())
             throw Rejected(json_rpc::invalid_params("params", "array or object", arguments.type_name()));
         if (!call.principal.may_call(method)) throw Rejected(json_rpc::not_authorised(reason_against(method)));
-        const runtime::CallSpec spec{method,
-                                     arguments,
-                                     {call.principal.name, call.to.state_session, {}},
-                                     std::nullopt,
-                                     idempotency_key.value_or(call.to.meta.idempotency_key),
-                                     call.port,
-                                     &call.references,
-                                     call.to.memory};
+        const runtime::CallSpec spec{
+            method,
+            arguments,
+            {call.principal.name, call.to.state_session, {}, {}, call.to.meta.request_id, call.to.meta.traceparent},
+            std::nullopt,
+            idempotency_key.value_or(call.to.meta.idempotency_key),
+            call.port,
+            &call.references,
+            call.to.memory};
         auto submitted = all_.dispatcher.submit(spec, {duration(ttl), duration(deadline)});
         if (auto* error = std::get_if<json_rpc::Error>(&submitted)) {
             if (const auto function = all_.dispatcher.find(method)) function->run_time->calls.count(error->code);

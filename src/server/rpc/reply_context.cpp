@@ -60,7 +60,14 @@ constexpr TextOption kTextOptions[] = {
     {"Idempotency-Key", "idempotency_key",
      [](CallMeta& result, std::string_view text) { result.idempotency_key = text; }},
     {"Shared-Tensor-Session", "session", [](CallMeta& result, std::string_view text) { result.session = text; }},
-    {"traceparent", "traceparent", [](CallMeta&, std::string_view) {}},  // the server has no use for it
+    {net::kRequestId, "request_id",
+     [](CallMeta& result, std::string_view text) {
+         if (net::is_request_id(text)) result.request_id = text;
+     }},
+    {"traceparent", "traceparent",
+     [](CallMeta& result, std::string_view text) {
+         if (net::is_traceparent(text)) result.traceparent = text;
+     }},
 };
 
 streams::Window read_window(const Json& window, streams::Window otherwise) {

@@ -27,7 +27,8 @@ struct CallMeta {
     std::optional<std::chrono::milliseconds> timeout;
     std::string idempotency_key;
     std::string session;
-    streams::Window stream_window;  ///< for the streams that the caller reads
+    std::string request_id, traceparent;  ///< for the log
+    streams::Window stream_window;        ///< for the streams that the caller reads
 };
 
 /// The options that the headers of a request, or of a WebSocket's handshake, set for all calls that come with it. If

@@ -6,6 +6,7 @@
 #include "base/log/log.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/json_rpc/message.hpp"
+#include "runtime/calls/call_log.hpp"
 
 namespace shared_tensor::server {
 
@@ -40,6 +41,38 @@ std::variant<codec::Frame, Error> split(const net::Request& request, bool is_fra
 }
 
 }  // namespace
+
+/// While it lives, this thread works for an item: lines of the log name it, and the tensors that the message's transfer
+/// counts are those of the item.
+class RpcEndpoint::Work {
+public:
+    /// `counts`: the line of the item will be written.
+    Work(const Message& message, Item& item, bool counts)
+        : transfer_(message.transfer), item_(item), call_(item.as_current_call(message.principal)) {
+        if (counts) before_ = transfer_.counts();
+    }
+    Work(const Work&) = delete;
+    Work& operator=(const Work&) = delete;
+    ~Work() { count_tensors(); }
+
+    /// Adds the tensors that crossed since the last call.
+    void count_tensors() {
+        if (!before_) return;
+        const tensor::TensorTransfer::Counts& now = transfer_.counts();
+        for (std::size_t i = 0; i < now.size(); ++i) {
+            item_.tensors[i].tensors += now[i].tensors - (*before_)[i].tensors;
+            item_.tensors[i].copied += now[i].copied - (*before_)[i].copied;
+        }
+        before_ = now;
+    }
+
+private:
+    const tensor::TensorTransfer& transfer_;
+    Item& item_;
+    std::optional<tensor::TensorTransfer::Counts> before_;
+    const CurrentCall call_;
+    const InCall in_call_{call_};
+};
 
 RpcEndpoint::Target RpcEndpoint::find(std::string_view method) const {
     if (const Builtins::Method* builtin = builtins_->find(method)) return {builtin, nullptr};
@@ -79,6 +112,7 @@ net::Response RpcEndpoint::answer(const net::Request& request, bool is_frame, co
         return {};
     } catch (const Rejected& rejected) {
         received.target->stats()->count(rejected.error.code);
+        log_rejected(*all_, *only, defaults, principal, rejected.error.code);
         return error_reply(only->id.value_or(nullptr), rejected.error);
     }
 }
@@ -141,7 +175,9 @@ net::Response RpcEndpoint::answer_items(Message& message, Received received, con
 void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) const try {
     if (!message.principal.may_call(item.request.method))
         throw Rejected(json_rpc::not_authorised(reason_against(item.request.method)));
+    item.id_as_text = id_text(item.request.id);
     item.to = find_context(*all_, message.principal, defaults, item.request.meta);
+    const Work work(message, item, logs_calls());
     if (item.to.client != nullptr) message.client.watch_process(item.to.client->end());
     message.transfer.set_transports(item.to.transports());
     message.transfer.set_borrow(false);
@@ -157,6 +193,9 @@ void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) 
     start_call(message, item);
 } catch (const Rejected& rejected) {
     item.outcome = make_outcome(rejected.error);
+    if (!item.to.meta.request_id.empty()) return;
+    item.to.meta.request_id = defaults.request_id;
+    item.to.meta.traceparent = defaults.traceparent;
 }
 
 /// Whether the function may read the caller's device memory in place: only if the call does not outlive its request,
@@ -182,7 +221,12 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
     }
     auto started = all_->dispatcher.call({item.request.method,
                                           item.request.params,
-                                          {message.principal.name, item.to.state_session, {}, id_text(item.request.id)},
+                                          {message.principal.name,
+                                           item.to.state_session,
+                                           {},
+                                           item.id_as_text,
+                                           item.to.meta.request_id,
+                                           item.to.meta.traceparent},
                                           timeout,
                                           item.to.meta.idempotency_key,
                                           message.transfer,
@@ -198,7 +242,10 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
     }
     auto& call = std::get<runtime::StartedCall>(started);
     if (item.request.is_notification()) {
-        const auto count = [function](const auto& outcome) { function->run_time->calls.count(outcome->code()); };
+        const auto count = [this, function, run = call.waiter->execution().get()](const auto& outcome) {
+            function->run_time->calls.count(outcome->code());
+            if (!all_->options.named_callers) runtime::log_run(*run, outcome->code(), all_->options.log.slow_call);
+        };
         if (function != nullptr) call.waiter->execution()->observe({{}, {}, count});
         return all_->dispatcher.detach(std::move(call));
     }
@@ -216,13 +263,14 @@ runtime::OutcomePointer RpcEndpoint::run_builtin(Message& message, Item& item, c
     } catch (const std::bad_alloc&) {
         return make_outcome(json_rpc::out_of_memory("the method needed more memory than there is"));
     } catch (const std::exception& error) {
-        log::error(item.request.method, ": ", error.what());
+        log::error("the method failed: ", error.what());
         return make_outcome(json_rpc::internal_error());
     }
 }
 
 void RpcEndpoint::finish(Message& message, Item& item) const {
     if (item.outcome) return;
+    const Work work(message, item, logs_calls());
     if (const Builtins::Method* builtin = item.builtin()) {
         item.outcome = run_builtin(message, item, *builtin);
         return;
@@ -247,13 +295,15 @@ void RpcEndpoint::finish(Message& message, Item& item) const {
 }
 
 void RpcEndpoint::print(Message& message, Item& item, json_rpc::LongText& json) const {
+    Work work(message, item, logs_calls());
     message.transfer.set_policy(item.to.meta.policy);
     message.transfer.set_transports(item.to.transports());
     IssuedHandles issued(*all_, message.principal, item.to);
     int code = static_cast<int>(ErrorCode::response_too_large);  // if the batch has no room for it
     const SteadyTime begun = real_clock().now();
     const AtEnd counted([&] {
-        count(item, code);
+        work.count_tensors();
+        note_answered(message, item, code);
         runtime::CallStats* const stats = item.stats();
         if (stats == nullptr) return;
         const SteadyTime now = real_clock().now();
@@ -264,9 +314,19 @@ void RpcEndpoint::print(Message& message, Item& item, json_rpc::LongText& json) 
         print_outcome(item.id(), *item.outcome, message.transfer, issued, item.to.memory, all_->options.replies, json);
 }
 
-/// Counts a request that was answered, or a notification that did not run: for its function or method, or else among
-/// the rejections.
-void RpcEndpoint::count(Item& item, int code) const {
+/// The process in front logs calls that it passes on.
+bool RpcEndpoint::logs_calls() const {
+    return !all_->options.named_callers && runtime::logs_calls(all_->options.log.slow_call);
+}
+
+/// Logs a request that was answered, or a notification that did not run. Counts it for its function or method, or else
+/// among the rejections.
+void RpcEndpoint::note_answered(const Message& message, Item& item, int code) const {
+    if (logs_calls()) {
+        runtime::log_call(item.as_current_call(message.principal),
+                          {code, item.queue, item.compute, real_clock().now() - message.begun, &item.tensors},
+                          all_->options.log.slow_call);
+    }
     if (!item.target) item.target = find(item.request.method);
     if (runtime::CallStats* const stats = item.stats()) return stats->count(code);
     all_->rejections.count_code(code);
@@ -275,7 +335,7 @@ void RpcEndpoint::count(Item& item, int code) const {
 net::Response RpcEndpoint::answer_one(Message& message, Item& item) const {
     finish(message, item);
     if (item.request.is_notification()) {
-        if (item.outcome != nullptr) count(item, item.outcome->code());
+        if (item.outcome != nullptr) note_answered(message, item, item.outcome->code());
         net::Response nothing;
         nothing.status = 204;
         return nothing;
@@ -296,7 +356,8 @@ net::Response RpcEndpoint::answer_batch(Message& message, std::vector<Item>& ite
     }
     for (Item& item : items) {
         finish(message, item);
-        if (item.request.is_notification() && item.outcome != nullptr) count(item, item.outcome->code());
+        if (item.request.is_notification() && item.outcome != nullptr)
+            note_answered(message, item, item.outcome->code());
         if (item.request.is_notification()) continue;
         writer.add(item.id(), [&](json_rpc::LongText& out) { print(message, item, out); });
     }

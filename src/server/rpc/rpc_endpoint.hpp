@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/log/current_call.hpp"
 #include "net/server/server.hpp"
 #include "protocol/json_rpc/message.hpp"
 #include "server/methods/methods.hpp"
@@ -64,6 +65,8 @@ private:
     /// One request of a message, from its start to its outcome.
     struct Item {
         json_rpc::Request request{};
+        std::string id_as_text{};  // for the log, as `tensors`
+        tensor::TensorTransfer::Counts tensors{};
         ReplyContext to{};
         std::optional<Target> target{};                        // none until it is looked up
         std::unique_ptr<runtime::Execution::Waiter> waiter{};  // null: it waits for no call
@@ -77,7 +80,11 @@ private:
         const Builtins::Method* builtin() const { return target ? target->builtin : nullptr; }
         runtime::CallStats* stats() const { return target ? target->stats() : nullptr; }
         json_rpc::Json id() const { return request.id.value_or(nullptr); }
+        CurrentCall as_current_call(const Principal& principal) const {
+            return {request.method, principal.name, to.meta.request_id, id_as_text, {}, to.meta.traceparent};
+        }
     };
+    class Work;  // one step of an item
 
     net::Response answer_items(Message& message, Received received, const CallMeta& defaults) const;
     net::Response answer_one(Message& message, Item& item) const;
@@ -90,7 +97,8 @@ private:
     runtime::OutcomePointer run_builtin(Message& message, Item& item, const Builtins::Method& method) const;
     void finish(Message& message, Item& item) const;
     void print(Message& message, Item& item, json_rpc::LongText& json) const;
-    void count(Item& item, int code) const;
+    bool logs_calls() const;
+    void note_answered(const Message& message, Item& item, int code) const;
     net::Response reject(const json_rpc::Json& id, const json_rpc::Error& error) const;
 
     Services* all_;

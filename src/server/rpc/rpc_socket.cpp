@@ -243,6 +243,7 @@ void RpcSocket::open_stream(const json_rpc::Request& request, const RpcEndpoint:
         run.run();
     } catch (const Rejected& rejected) {
         received.target->stats()->count(rejected.error.code);
+        log_rejected(all_, request, defaults_, principal_, rejected.error.code);
         left();  // first: the client may use the id again once it has the answer
         answer_with(id, rejected.error);
     }

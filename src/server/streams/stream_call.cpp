@@ -11,6 +11,7 @@
 #include "base/bytes/check.hpp"
 #include "base/log/log.hpp"
 #include "protocol/codec/json_source.hpp"
+#include "runtime/calls/call_log.hpp"
 
 namespace shared_tensor::server {
 
@@ -68,7 +69,8 @@ runtime::StreamRun StreamCall::open(const json_rpc::Request& request, tensor::In
     tensor::TensorTransfer arguments(std::move(tensors));
     arguments.set_transports(to_.transports());
     MessageReferences references(all_, principal_);
-    const runtime::CallOwner owner{principal_.name, to_.state_session, {}, id_text(request.id)};
+    const runtime::CallOwner owner{principal_.name,     to_.state_session,   {},
+                                   id_text(request.id), to_.meta.request_id, to_.meta.traceparent};
     auto opened = all_.dispatcher.open_stream({request.method,
                                                request.params,
                                                owner,
@@ -81,7 +83,7 @@ runtime::StreamRun StreamCall::open(const json_rpc::Request& request, tensor::In
                                                false,
                                                function_},
                                               shared_from_this(), [call = shared_from_this()] { call->cancelled(); });
-    all_.transports.add(arguments);
+    count_tensors(arguments);
     if (auto* error = std::get_if<Error>(&opened)) throw Rejected(std::move(*error));
     return std::move(std::get<runtime::StreamRun>(opened));
 }
@@ -146,7 +148,7 @@ void StreamCall::read(const streams::Flow& flow, streams::Item item, const Read&
     } catch (const InvalidValue& error) {
         throw BadItem(streams::place_of(flow, item.number, error.path), error.expected, error.got);
     }
-    all_.transports.add(transfer);
+    count_tensors(transfer);
 }
 
 void StreamCall::send(const streams::Flow& flow, std::string text_before, const Write& write) {
@@ -163,7 +165,7 @@ void StreamCall::send(const streams::Flow& flow, std::string text_before, const 
         throw;
     }
     flow.out->sent(streams::message_bytes(json.size(), transfer.body().size()) + elsewhere);
-    all_.transports.add(transfer);
+    count_tensors(transfer);
     if (out_->send(std::move(json), transfer.body())) return;
     issued.take_back();
     throw CancelledError();
@@ -210,16 +212,50 @@ void StreamCall::cancelled() {
         flow.close(false);
 }
 
+void StreamCall::count_tensors(const tensor::TensorTransfer& transfer) {
+    all_.transports.add(transfer);
+    tensors_.with([&](auto& counts) {
+        for (std::size_t i = 0; i < counts.size(); ++i) {
+            counts[i].tensors += transfer.counts()[i].tensors;
+            counts[i].copied += transfer.counts()[i].copied;
+        }
+    });
+}
+
+/// The times of the run are known only after its outcome, with which finish() is called: so all of the time counts as
+/// its run.
+void StreamCall::log(int code) const {
+    if (all_.options.named_callers) return;  // the process in front logs calls that it passes on
+    const std::string id = id_text(id_);
+    const auto counts = tensors_.with([](const auto& held) { return held; });
+    const auto total = real_clock().now() - begun_;
+    runtime::log_call({function_->shared->name(), principal_.name, to_.meta.request_id, id, {}, to_.meta.traceparent},
+                      {code, {}, total, total, &counts}, all_.options.log.slow_call);
+}
+
 void StreamCall::finish(const runtime::CallOutcome& outcome) {
     cancelled();  // for Readers and Writers that the function left behind
     tensor::TensorTransfer transfer({}, to_.meta.policy, {}, to_.transports());
     IssuedHandles issued(all_, principal_, to_);
     ReplyText json(all_, principal_);
     const auto failed = outcome.failed() ? runtime::make_outcome(explained(*outcome.error())) : nullptr;
-    function_->run_time->calls.count(print_outcome(id_, failed != nullptr ? *failed : outcome, transfer, issued,
-                                                   to_.memory, all_.options.replies, json));
-    all_.transports.add(transfer);
+    const int code = print_outcome(id_, failed != nullptr ? *failed : outcome, transfer, issued, to_.memory,
+                                   all_.options.replies, json);
+    function_->run_time->calls.count(code);
+    count_tensors(transfer);
+    log(code);
     if (!out_->answer(std::move(json), transfer)) issued.take_back();
+}
+
+void log_rejected(const Services& all, const json_rpc::Request& request, const CallDefaults& defaults,
+                  const Principal& principal, int code) {
+    if (all.options.named_callers) return;
+    const std::string id = id_text(request.id);
+    const auto* const meta = std::get_if<CallMeta>(&defaults);
+    CurrentCall call{request.method, principal.name, {}, id, {}, {}};
+    if (meta != nullptr) call.request_id = meta->request_id;
+    if (meta != nullptr) call.traceparent = meta->traceparent;
+    runtime::log_call(call, {code}, all.options.log.slow_call);
 }
 
 void cancel_run(runtime::Execution& execution) noexcept {

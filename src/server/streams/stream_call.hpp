@@ -89,6 +89,8 @@ private:
     std::uint64_t print(const Write& write, tensor::TensorTransfer& transfer, IssuedHandles& issued,
                         ReplyText& json) const;
     void note_unsent();
+    void count_tensors(const tensor::TensorTransfer& transfer);
+    void log(int code) const;
     json_rpc::Error explained(const json_rpc::Error& error) const;
 
     Services& all_;
@@ -107,10 +109,16 @@ private:
         json_rpc::Error error;
     };
     Guarded<std::optional<Unsent>> unsent_;
+    Guarded<tensor::TensorTransfer::Counts> tensors_;  ///< of its arguments, items and result, for the log
+    const SteadyTime begun_ = real_clock().now();
 };
 
 /// Cancels a run in a stop callback, from which no exception may leave.
 void cancel_run(runtime::Execution& execution) noexcept;
+
+/// The line of the log for a call that streams and was rejected before it could run.
+void log_rejected(const Services& all, const json_rpc::Request& request, const CallDefaults& defaults,
+                  const Principal& principal, int code);
 
 /// Whether the client accepts events.
 bool accepts_events(const net::Headers& headers);

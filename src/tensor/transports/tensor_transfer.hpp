@@ -117,7 +117,8 @@ public:
         std::uint64_t tensors = 0, bytes = 0, copied = 0;  ///< bytes: of the tensors, uncompressed
     };
     /// Counts of both directions, in the order of kTransportKinds.
-    const std::array<Count, kTransportKinds.size()>& counts() const { return counts_; }
+    using Counts = std::array<Count, kTransportKinds.size()>;
+    const Counts& counts() const { return counts_; }
     /// Bytes of the tensors that were compressed, before and after.
     CompressionCounts compression() const;
 
@@ -133,7 +134,7 @@ private:
     OutgoingBody body_;
     std::vector<std::shared_ptr<Pin>> held_;  ///< from the exports of described tensors
     std::vector<std::weak_ptr<codec::LentMemory>> lent_;
-    std::array<Count, kTransportKinds.size()> counts_{};
+    Counts counts_{};
     std::uint64_t compressed_in_ = 0, uncompressed_in_ = 0;
 };
 

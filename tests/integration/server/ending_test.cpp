@@ -162,7 +162,7 @@ TEST_CASE("code that ends the process is named in a line, the exit code is not 0
     const auto expect_end = [](const Json& request, int code, const std::vector<std::string>& words) {
         Daemon daemon(rough());
         HttpPeer peer(daemon.port());
-        peer.request("POST", "/jsonrpc", request.dump());
+        peer.request("POST", "/jsonrpc", request.dump(), {{"X-Request-Id", "request-17"}});
         CHECK(daemon.child().wait() == code);
         CHECK_FALSE(daemon.is_ready());
         for (const std::string& word : words)
@@ -171,12 +171,13 @@ TEST_CASE("code that ends the process is named in a line, the exit code is not 0
     const std::string caller = ", called by uid:" + std::to_string(::getuid()) + ", ";
     for (const Case& one : cases) {
         INFO(one.how << " in " << one.function);
-        const std::string in_call = std::string(" in the function ") + one.function + caller + "request request-17\n";
-        expect_end(call_object(one.function, Json::array({one.how}), "request-17"), one.code,
+        const std::string in_call =
+            std::string(" in the function ") + one.function + caller + "request request-17, id call-1\n";
+        expect_end(call_object(one.function, Json::array({one.how}), "call-1"), one.code,
                    {one.line, one.in_call ? in_call : " outside of any call\n"});
     }
     expect_end(call_object("task.submit", {{"method", "end_process"}, {"params", {"exit"}}}), 1,
-               {" in the function end_process" + caller + "task "});
+               {" in the function end_process" + caller + "request request-17, task "});
 }
 
 TEST_CASE("a plugin that calls exit(0) while it is loaded ends the daemon with a line and code 1", "[server]") {
@@ -216,7 +217,7 @@ TEST_CASE("log lines that nobody read in time are counted once somebody reads", 
     piped.fill();
     call(piped.port(), "log_numbered_lines", {"line", 3'000});
     std::string text;
-    CHECK(eventually([&] { return (text += piped.read()).find(" line 2999\n") != std::string::npos; }));
+    CHECK(eventually([&] { return (text += piped.read()).find(" line 2999 function=") != std::string::npos; }));
     CHECK_THAT(text, ContainsSubstring(" log lines were dropped: standard error was not read\n"));
     CHECK_FALSE(piped.daemon().child().has_ended());
 }
@@ -226,8 +227,9 @@ TEST_CASE("a line that is logged again and again is written once, with a count",
     call(daemon.port(), "log_equal_lines", {"the same again", 1'000});
     CHECK(daemon.stop() == 0);
     const std::string text = daemon.log();
-    CHECK_THAT(text, ContainsSubstring("warn   log_equal_lines: the same again\n"));
-    CHECK(std::regex_search(text, std::regex("\\(\\d+ more times within 10 s\\) log_equal_lines: the same again\n")));
+    CHECK_THAT(text, ContainsSubstring("warn   the same again function=log_equal_lines principal="));
+    CHECK(std::regex_search(text,
+                            std::regex("\\(\\d+ more times within 10 s\\) the same again function=log_equal_lines\n")));
     CHECK(std::count(text.begin(), text.end(), '\n') < 20);
 }
 
@@ -238,7 +240,7 @@ TEST_CASE("the last lines before the end are in the log, in their order", "[serv
     const std::string text = daemon.log();
     std::size_t at = 0;
     for (int i = 0; i < 500; ++i) {
-        at = text.find(" line " + std::to_string(i) + '\n', at);
+        at = text.find(" line " + std::to_string(i) + " function=log_numbered_lines ", at);
         REQUIRE(at != std::string::npos);
     }
     CHECK(text.find("info   stopped\n", at) != std::string::npos);

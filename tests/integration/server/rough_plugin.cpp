@@ -15,6 +15,15 @@
 
 #include <shared_tensor/share.hpp>
 
+namespace c10 {
+
+/// Has the name and the form of an exception of libtorch.
+struct Error : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+}  // namespace c10
+
 namespace {
 
 using shared_tensor::Context;
@@ -34,6 +43,18 @@ void log_numbered_lines(Context& context, const std::string& text, int count) {
     for (int i = 0; i < count; ++i)
         context.log(LogLevel::warn, text + ' ' + std::to_string(i));
 }
+/// `lines` lines: the first two say what is wrong, the rest is a stack.
+void throw_as_torch(int lines) {
+    std::string text = "mat1 and mat2 shapes cannot be multiplied\nadvice in a second line\nException raised from f";
+    for (int i = 3; i < lines; ++i)
+        text += "\nframe #" + std::to_string(i - 3) + ": some_function_of_libtorch(" + std::string(60, 'x') + ")";
+    throw c10::Error(text);
+}
+
+void log_from_a_thread(Context& context, const std::string& text) {
+    std::thread([&] { context.log(LogLevel::warn, text); }).join();
+}
+
 /// As libraries do, which do not know the log.
 void print_errors(int count) {
     for (int i = 0; i < count; ++i)
@@ -96,6 +117,8 @@ const bool loaded = [] {
 SHARE(log_equal_lines, arg("text"), arg("count"));
 SHARE(log_numbered_lines, arg("text"), arg("count"));
 SHARE(print_errors, arg("count"));
+SHARE(throw_as_torch, arg("lines"));
+SHARE(log_from_a_thread, arg("text"));
 SHARE_AS("never_return_inline", never_return, execution::inline_);
 SHARE(lock_output_for_ever);
 SHARE(end_process, arg("how"));

@@ -1,27 +1,37 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/log/crash.hpp"
+#include "base/log/current_call.hpp"
+#include "base/log/line_file.hpp"
 #include "base/log/log.hpp"
+#include "base/log/log_text.hpp"
 #include "base/log/repeated_lines.hpp"
 #include "base/log/standard_error.hpp"
 #include "base/system/unique_fd.hpp"
+#include "support/daemon.hpp"
 #include "support/forked_child.hpp"
+#include "support/temporary_folder.hpp"
 
 using namespace shared_tensor;
 using namespace std::chrono_literals;
@@ -266,15 +276,15 @@ TEST_CASE("the last line names the call, is one line of a bounded size, whatever
           "[util][log]") {
     const auto text = logged([] {
         const std::string id = "x\ny\x1b[31m" + std::string(5'000, 'z');
-        const CurrentCall outer{"f", "uid:1", id, {}};
+        const CurrentCall outer{"f", "uid:1", "r-1", id, {}, {}};
         const InCall in_outer(outer);
         {
-            const CurrentCall inner{"inner", "uid:2", {}, {}};
+            const CurrentCall inner{"inner", "uid:2", {}, {}, {}, {}};
             const InCall in_inner(inner);
         }
         write_last_line("why");
     });
-    CHECK(text.find(": why in the function f, called by uid:1, request x y [31mzzz") != std::string::npos);
+    CHECK(text.find(": why in the function f, called by uid:1, request r-1, id x y [31mzzz") != std::string::npos);
     CHECK(text.find('\n') == text.size() - 1);
     CHECK(text.size() <= 1'024);
     CHECK(test::in_child([] {  // a sanitizer's handler, for example, stays
@@ -285,11 +295,180 @@ TEST_CASE("the last line names the call, is one line of a bounded size, whatever
     }));
 }
 
+namespace {
+
+/// The lines that `log` writes as JSON.
+std::vector<nlohmann::json> logged_json(const std::function<void()>& log) {
+    log::flush(kLong);
+    log::set_format(log::Format::json);
+    const std::string text = logged(log);
+    log::set_format(log::Format::text);
+    std::istringstream lines(text);
+    std::vector<nlohmann::json> objects;
+    for (std::string line; std::getline(lines, line);)
+        objects.push_back(nlohmann::json::parse(line));
+    return objects;
+}
+
+}  // namespace
+
+TEST_CASE("a line has the fields of the call that its thread works for, and its own", "[util][log]") {
+    constexpr std::string_view kTrace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const CurrentCall call{"add", "uid:1", "r-1", "a \"b\"\n", {}, kTrace};
+    const log::Field own[] = {{"outcome", "ok"}, {"code", std::int64_t{-32000}}, {"run_ms", 1.25}, {"empty", ""}};
+    const auto log_all = [&] {
+        const InCall in_call(call);
+        log::write({log::Level::info, "call", own});
+    };
+    CHECK(
+        logged(log_all).ends_with(" info   call function=add principal=uid:1 request_id=r-1 id=\"a \\\"b\\\" \" "
+                                  "traceparent=" +
+                                  std::string(kTrace) + " outcome=ok code=-32000 run_ms=1.250 empty=\"\"\n"));
+    const auto lines = logged_json(log_all);
+    REQUIRE(lines.size() == 1);
+    const std::regex time("\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d\\.\\d{3}Z");
+    CHECK(std::regex_match(lines[0].at("time").get<std::string>(), time));
+    nlohmann::json without_time = lines[0];
+    without_time.erase("time");
+    CHECK(without_time == nlohmann::json{{"level", "info"},
+                                         {"message", "call"},
+                                         {"function", "add"},
+                                         {"principal", "uid:1"},
+                                         {"request_id", "r-1"},
+                                         {"id", "a \"b\"\n"},
+                                         {"traceparent", kTrace},
+                                         {"outcome", "ok"},
+                                         {"code", -32000},
+                                         {"run_ms", 1.25},
+                                         {"empty", ""}});
+}
+
+TEST_CASE("each line of the JSON log is an object, whatever its text is, and fits into 4 KiB", "[util][log]") {
+    const std::string all_bytes = [] {
+        std::string bytes;
+        for (int i = 0; i < 256; ++i)
+            bytes.push_back(static_cast<char>(i));
+        return bytes;
+    }();
+    std::string umlauts;
+    while (umlauts.size() < 10'000)
+        umlauts += "\xc3\xa4";
+    const auto lines = logged_json([&] {
+        log::info(all_bytes);
+        log::info(umlauts);
+        log::info(std::string(10'000, '"'));
+        log::info("\xed\xa0\x80 \xc0\xaf \xf5\x80\x80\x80 \xe2\x82");  // surrogate, overlong, too high, cut off
+    });
+    REQUIRE(lines.size() == 4);
+    for (const auto& line : lines)
+        CHECK(line.dump().size() <= 4096);
+    CHECK(lines[0].at("message").get<std::string>().starts_with(all_bytes.substr(0, 128)));
+    CHECK(umlauts.starts_with(lines[1].at("message").get<std::string>()));
+    CHECK(lines[1].at("message").get<std::string>().size() > 3'900);
+    const std::string unknown = "\xef\xbf\xbd";
+    CHECK(lines[3].at("message") == unknown + unknown + unknown + " " + unknown + unknown + " " + unknown + unknown +
+                                        unknown + unknown + " " + unknown + unknown);
+}
+
+TEST_CASE("details are written whole, in lines that cannot be mistaken for others", "[util][log]") {
+    std::string details = "first\n\x1b[31msecond";
+    for (int i = 0; i < 500; ++i)
+        details += "\nframe #" + std::to_string(i);
+    const auto log_all = [&] {
+        log::write({log::Level::info, "it threw", {}, details});
+        log::write({log::Level::info, "it threw", {}, details});
+    };
+    const auto text = logged(log_all);
+    CHECK(text.find(" info   it threw\n    | first\n    |  [31msecond\n    | frame #0\n") != std::string::npos);
+    CHECK(text.find("    | frame #499\n") != std::string::npos);
+    CHECK(text.ends_with("(1 more times within 10 s) it threw\n"));
+    CHECK(std::count(text.begin(), text.end(), '\n') == 504);
+    const auto lines = logged_json(log_all);
+    REQUIRE(lines.size() == 2);
+    CHECK(lines[0].at("details") == details);
+    CHECK(lines[1].at("repeated") == 1);
+    CHECK(lines[1].at("message") == "it threw");
+    const auto endless = logged_json([] { log::write({log::Level::info, "x", {}, std::string(1 << 20, 'x')}); });
+    CHECK(endless.at(0).at("details").get<std::string>().size() == log::kMaxDetails);
+}
+
+TEST_CASE("lines are equal if level, text and function are; lines of calls are all written", "[util][log]") {
+    const auto text = logged([] {
+        for (const char* request : {"r-1", "r-2", "r-3"}) {
+            for (const char* function : {"f", "g"}) {
+                const CurrentCall call{function, "uid:1", request, {}, {}, {}};
+                const InCall in_call(call);
+                log::warn("the same");
+                log::write({.level = log::Level::warn, .message = "call", .folds = false});
+            }
+        }
+    });
+    CHECK(text.find("warn   the same function=f principal=uid:1 request_id=r-1\n") != std::string::npos);
+    CHECK(text.find("warn   (2 more times within 10 s) the same function=f\n") != std::string::npos);
+    CHECK(text.find("warn   (2 more times within 10 s) the same function=g\n") != std::string::npos);
+    CHECK(std::count(text.begin(), text.end(), '\n') == 2 + 2 + 6);
+}
+
+TEST_CASE("the last line is an object in the JSON log", "[util][log]") {
+    const auto lines = logged_json([] {
+        const CurrentCall call{"f", "uid:1", "r-1", "a\"b\\c\nd", "t-1", {}};
+        const InCall in_call(call);
+        write_last_line("why");
+        write_last_line(std::string(5'000, 'x'));
+    });
+    REQUIRE(lines.size() == 2);
+    CHECK(lines[0].at("level") == "error");
+    CHECK(lines[0].at("message") == "why");
+    CHECK(lines[0].at("function") == "f");
+    CHECK(lines[0].at("task") == "t-1");
+    CHECK(lines[0].at("time").get<std::string>().substr(0, 10) ==
+          iso8601(std::chrono::system_clock::now()).substr(0, 10));
+}
+
+TEST_CASE("a file gets its lines, also after it was moved away", "[util][log]") {
+    const test::TemporaryFolder folder;
+    const std::string path = folder.file("lines"), moved = folder.file("moved");
+    {
+        log::LineFile file(path);
+        file.write("first");
+        REQUIRE(test::eventually([&] { return test::text_of_file(path) == "first\n"; }));
+        std::filesystem::rename(path, moved);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1'100));  // how often it looks
+        file.write("second");
+    }
+    CHECK(test::text_of_file(path) == "second\n");
+    CHECK(test::text_of_file(moved) == "first\n");
+    log::LineFile(path).write("third");
+    CHECK(test::text_of_file(path) == "second\nthird\n");
+    CHECK_THROWS_WITH(log::LineFile("/no/such/folder/lines"),
+                      Catch::Matchers::ContainsSubstring("/no/such/folder/lines"));
+}
+
+TEST_CASE("a file that takes no lines blocks nobody, and what is lost is in the log", "[util][log]") {
+    const auto text = logged([] {
+        log::LineFile full("/dev/full");
+        full.write("lost");
+        const test::TemporaryFolder folder;
+        const std::string path = folder.file("pipe");
+        REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+        const UniqueFd unread(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+        log::LineFile stuck(path);
+        const std::string line(200, 'x');
+        for (std::size_t i = 0; i < 2 * log::LineFile::kMaxWaiting; ++i)
+            stuck.write(line);
+    });  // its destructor does not wait for the reader
+    CHECK(text.find("lines are lost: /dev/full cannot be written: No space left on device\n") != std::string::npos);
+    CHECK(text.find("/pipe is not written as fast as lines come") != std::string::npos);
+}
+
 TEST_CASE("levels have names; an unknown one names the choices", "[util][log]") {
     CHECK(log::parse_level("trace") == log::Level::trace);
     CHECK(log::parse_level("off") == log::Level::off);
     CHECK_THROWS_WITH(log::parse_level("loud"),
                       "unknown log level \"loud\": use trace, debug, info, warn, error or off");
+    CHECK(log::name_of(log::Level::warn) == "warn");
+    CHECK(log::parse_format("json") == log::Format::json);
+    CHECK_THROWS_WITH(log::parse_format("xml"), "unknown log format \"xml\": use text or json");
 }
 
 namespace {

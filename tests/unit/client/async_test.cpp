@@ -81,9 +81,9 @@ TEST_CASE("A future holds the result or the error, and its receipt is filled bef
     Receipt receipt;
     CHECK(client.call(&receipt).get() == 7);
     CHECK(receipt.tries == 1);
-    CHECK(receipt.request_id == "1");
+    CHECK(receipt.request_id.ends_with("-1"));
     CHECK_THROWS_AS(client.call(&receipt).get(), FunctionFailed);
-    CHECK(receipt.request_id == "2");
+    CHECK(receipt.request_id.ends_with("-2"));
     CHECK_THROWS_AS(client.call().get(), ResultMismatch);
 }
 

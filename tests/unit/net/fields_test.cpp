@@ -155,3 +155,39 @@ TEST_CASE("a digest is read as it was written, and one that is none is told from
         CHECK_FALSE(net::parse_digest_field(wrong).value.has_value());
     }
 }
+
+TEST_CASE("a client may name its request by visible ASCII without quotes", "[net]") {
+    for (const char* good : {"1", "a-B_c.9:/+=@~", "1f0a93c2-17"})
+        CHECK(net::is_request_id(good));
+    CHECK(net::is_request_id(std::string(128, 'x')));
+    for (const std::string& bad : {std::string(), std::string(129, 'x'), std::string("a b"), std::string("a\tb"),
+                                   std::string("a\"b"), std::string("a\\b"), std::string("a'b"),
+                                   std::string("\xc3\xa4"), std::string("a\0b", 3), std::string("\x7f")})
+        CHECK_FALSE(net::is_request_id(bad));
+}
+
+TEST_CASE("a traceparent is one of version 00 in the form of W3C Trace Context", "[net]") {
+    const std::string good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    CHECK(net::is_traceparent(good));
+    CHECK_FALSE(net::is_traceparent(""));
+    CHECK_FALSE(net::is_traceparent(good + "-more"));
+    CHECK_FALSE(net::is_traceparent(good.substr(1)));
+    CHECK_FALSE(net::is_traceparent("00-00000000000000000000000000000000-00f067aa0ba902b7-01"));
+    CHECK_FALSE(net::is_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01"));
+    for (std::size_t i = 0; i < good.size(); ++i) {  // capital letters are not allowed either
+        std::string bad = good;
+        bad[i] = 'X';
+        CHECK_FALSE(net::is_traceparent(bad));
+    }
+}
+
+TEST_CASE("a field that is set replaces all fields of its name", "[net]") {
+    net::Headers headers;
+    headers.add("X-Request-Id", "a");
+    headers.add("Accept", "b");
+    headers.add("x-request-id", "c");
+    headers.set("X-Request-ID", "d");
+    CHECK(headers.find("x-request-id") == "d");
+    CHECK(headers.count("X-Request-Id") == 1);
+    CHECK(headers.find("accept") == "b");
+}

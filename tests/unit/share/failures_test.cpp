@@ -31,6 +31,15 @@ struct Unreadable {};
 }  // namespace failures_test
 using namespace failures_test;
 
+namespace c10 {
+
+/// Has the name of libtorch's exception.
+struct Error : std::runtime_error {
+    using runtime_error::runtime_error;
+};
+
+}  // namespace c10
+
 template <class Error>
 struct shared_tensor::Codec<Unreadable<Error>> {
     static Unreadable<Error> read(const ValueReader&) { throw Error(); }
@@ -89,6 +98,19 @@ TEST_CASE("what libtorch appends to its messages is kept apart, for the log", "[
         CHECK(failure.details == appended);
     }
     CHECK(failure_of([] { throw std::runtime_error("he registered at noon"); }).details.empty());
+}
+
+TEST_CASE("of the text of libtorch's own exceptions the caller gets the first line, and the log all others",
+          "[share][failures]") {
+    const std::string rest = "\nadvice\nException raised from f\nframe #0: " + std::string(20'000, 'x');
+    const auto failure = failure_of([&] { throw c10::Error("it failed" + rest); });
+    CHECK(failure.type == "c10::Error");
+    CHECK(failure.message == "it failed");
+    CHECK(failure.details == rest);
+    const auto empty_line = failure_of([] { throw c10::Error("\nit failed\nadvice"); });
+    CHECK(empty_line.message == "it failed");
+    const auto endless = failure_of([] { throw c10::Error("it failed\n" + std::string(200'000, 'x')); });
+    CHECK(endless.details.size() <= detail::kMaxErrorDetails);
 }
 
 TEST_CASE("running out of memory has a kind of its own, and what is thrown while arguments are read fails the binding",

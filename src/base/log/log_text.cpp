@@ -1,0 +1,197 @@
+#include "base/log/log_text.hpp"
+
+#include <limits.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <utility>
+
+#include "base/bytes/ids.hpp"
+#include "base/concurrency/clock.hpp"
+
+namespace shared_tensor::log {
+
+namespace {
+
+constexpr std::size_t kNameWidth = 7;
+constexpr std::size_t kMaxField = 256;  // bytes of a field's text
+constexpr std::string_view kCut = "...";
+constexpr std::string_view kDetailsBegin = "\n    | ";
+
+/// A line break would fake a log line; an escape sequence would control the terminal.
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+void append_shown(std::string& out, std::string_view text) {
+    for (const char c : text)
+        out.push_back(is_control(c) ? ' ' : c);
+}
+
+/// The length of the UTF-8 character at the beginning of `text`; 0 if there is none (RFC 3629, section 4).
+std::size_t utf8_length(std::string_view text) {
+    const auto byte = [&](std::size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U; };
+    const unsigned first = byte(0), second = byte(1);
+    const auto continues = [&](std::size_t from, std::size_t to) {
+        for (; from < to; ++from) {
+            if ((byte(from) & 0xC0) != 0x80) return false;
+        }
+        return true;
+    };
+    const auto second_within = [&](unsigned least, unsigned most) { return second >= least && second <= most; };
+    if (first < 0x80) return 1;
+    if (first >= 0xC2 && first <= 0xDF) return continues(1, 2) ? 2 : 0;
+    if (first >= 0xE0 && first <= 0xEF) {
+        const bool good = second_within(first == 0xE0 ? 0xA0 : 0x80, first == 0xED ? 0x9F : 0xBF);
+        return good && continues(2, 3) ? 3 : 0;
+    }
+    if (first < 0xF0 || first > 0xF4) return 0;
+    const bool good = second_within(first == 0xF0 ? 0x90 : 0x80, first == 0xF4 ? 0x8F : 0xBF);
+    return good && continues(2, 4) ? 4 : 0;
+}
+
+/// The value of a field as text, and whether it is a number.
+std::pair<std::string, bool> value_of(const Field& field) {
+    if (const auto* text = std::get_if<std::string_view>(&field.value)) return {std::string(*text), false};
+    if (const auto* whole = std::get_if<std::int64_t>(&field.value)) return {std::to_string(*whole), true};
+    std::array<char, 32> digits{};
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), std::get<double>(field.value),
+                                   std::chars_format::fixed, 3);
+    return {std::string(digits.data(), end.ptr), true};
+}
+
+/// Texts that would be ambiguous behind "name=" are quoted.
+void append_text_field(std::string& out, std::string_view name, std::string_view value) {
+    const bool plain = !value.empty() && std::none_of(value.begin(), value.end(), [](char c) {
+        return c == ' ' || c == '"' || c == '=' || c == '\\' || is_control(c);
+    });
+    out.append(" ").append(name).append("=");
+    if (plain) {
+        out.append(shortened(value, kMaxField));
+        return;
+    }
+    out += '"';
+    for (const char c : shortened(value, kMaxField)) {
+        if (c == '"' || c == '\\') out += '\\';
+        append_shown(out, {&c, 1});
+    }
+    out += '"';
+}
+
+void append_json_field(std::string& out, std::string_view name, std::string_view value, bool is_number) {
+    out.append(",\"").append(name).append(is_number ? "\":" : "\":\"");
+    append_json_text(out, value, kMaxField);
+    if (!is_number) out += '"';
+}
+
+struct Fields {
+    std::string same, rest;  ///< those that equal lines have in common, and the others
+};
+
+Fields fields_of(Format format, const Entry& entry, const CurrentCall* call) {
+    Fields fields;
+    const auto append = [&](std::string& out, std::string_view name, std::string_view value, bool is_number) {
+        if (format == Format::json) return append_json_field(out, name, value, is_number);
+        append_text_field(out, name, value);
+    };
+    if (call != nullptr) {
+        call->for_each_field([&](std::string_view name, std::string_view text) {
+            append(name == "function" ? fields.same : fields.rest, name, text, false);
+        });
+    }
+    for (const Field& field : entry.fields) {
+        const auto [value, is_number] = value_of(field);
+        append(fields.rest, field.name, value, is_number);
+    }
+    return fields;
+}
+
+void append_details(std::string& out, Format format, std::string_view details) {
+    if (details.empty()) return;
+    if (format == Format::json) {
+        out += R"(,"details":")";
+        append_json_text(out, details, kMaxDetails);
+        out += '"';
+        return;
+    }
+    details = shortened(details, kMaxDetails);
+    while (!details.empty()) {
+        const std::size_t end = std::min(details.find('\n'), details.size());
+        out += kDetailsBegin;
+        append_shown(out, details.substr(0, end));
+        details.remove_prefix(std::min(end + 1, details.size()));
+    }
+}
+
+/// The bytes around a body in whole_line().
+std::size_t frame_size(Format format) {
+    constexpr std::string_view kText = "2026-01-02T03:04:05.678Z error  \n";
+    constexpr std::string_view kJson = R"({"time":"2026-01-02T03:04:05.678Z","level":"error",}\n)";
+    return format == Format::json ? kJson.size() : kText.size();
+}
+
+/// A character that is not itself in a JSON string, or no UTF-8 (length 0).
+std::string escaped(std::string_view character, char first) {
+    if (character.empty()) return "\\ufffd";
+    if (first == '"' || first == '\\') return {'\\', first};
+    if (first == '\n') return "\\n";
+    if (!is_control(first)) return std::string(character);
+    constexpr std::string_view kDigits = "0123456789abcdef";
+    const auto code = static_cast<unsigned char>(first);
+    return std::string("\\u00") + kDigits[code >> 4] + kDigits[code & 15];
+}
+
+}  // namespace
+
+void append_json_text(std::string& out, std::string_view text, std::size_t most) {
+    const std::size_t end = out.size() + most;
+    while (!text.empty()) {
+        const char c = text.front();
+        const std::size_t length = utf8_length(text);
+        const bool is_plain = length == 1 && c != '"' && c != '\\' && !is_control(c);
+        const std::string piece = is_plain ? std::string(1, c) : escaped(text.substr(0, length), c);
+        if (out.size() + piece.size() > end) return;
+        out += piece;
+        text.remove_prefix(std::max<std::size_t>(length, 1));
+    }
+}
+
+Body body_of(Format format, const Entry& entry, const CurrentCall* call) {
+    const Fields fields = fields_of(format, entry, call);
+    const std::size_t used = frame_size(format) + fields.same.size() + fields.rest.size() + kCut.size();
+    const std::size_t room = PIPE_BUF - std::min<std::size_t>(used, PIPE_BUF);
+    Body body{};
+    if (format == Format::json) {
+        constexpr std::string_view kBegin = R"("message":")";
+        body.text = kBegin;
+        append_json_text(body.text, entry.message, room - std::min(kBegin.size() + 1, room));
+        body.text += '"';
+    } else {
+        const std::string_view shown = shortened(entry.message, room);
+        append_shown(body.text, shown);
+        if (shown.size() < entry.message.size()) body.text.append(kCut);
+    }
+    body.text += fields.same;
+    body.same = entry.folds ? body.text.size() : 0;
+    body.text += fields.rest;
+    append_details(body.text, format, entry.details);
+    return body;
+}
+
+std::string body_of_repeated(Format format, std::string_view same, std::size_t repeated) {
+    const std::string count = std::to_string(repeated);
+    if (format == Format::json) return std::string(same) + R"(,"repeated":)" + count;
+    return "(" + count + " more times within 10 s) " + std::string(same);
+}
+
+std::string whole_line(Format format, Level level, std::string_view body, std::chrono::system_clock::time_point time) {
+    const std::string_view name = name_of(level);
+    if (format == Format::json)
+        return R"({"time":")" + iso8601(time) + R"(","level":")" + std::string(name) + R"(",)" + std::string(body) +
+               "}\n";
+    std::string line = iso8601(time);
+    line.append(" ").append(name).append(kNameWidth - name.size(), ' ').append(body).append("\n");
+    return line;
+}
+
+}  // namespace shared_tensor::log
