@@ -6,6 +6,7 @@
 #include <cxxopts.hpp>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <stdexcept>
 #include <utility>
 
@@ -63,9 +64,14 @@ void add_lines(std::string& out, std::string_view what, std::string_view text) {
     throw std::invalid_argument(source + ": " + why);
 }
 
-void apply_environment(const std::vector<Option>& table) {
+using Origins = std::map<std::string, std::string>;
+
+void apply_environment(const std::vector<Option>& table, Origins& origins) {
     for (const Option& option : table) {
-        if (const auto values = server::environment_values(option)) apply(option, *values, server::variable_of(option));
+        const auto values = server::environment_values(option);
+        if (!values) continue;
+        apply(option, *values, server::variable_of(option));
+        origins[std::string(option.name)] = server::variable_of(option);
     }
 }
 
@@ -94,7 +100,7 @@ json read_config(const std::string& path) {
     return std::move(std::get<json>(parsed));
 }
 
-void apply_file(const std::vector<Option>& table, const std::string& path) {
+void apply_file(const std::vector<Option>& table, const std::string& path, Origins& origins) {
     const json config = read_config(path);
     for (const auto& item : config.items()) {
         const std::string& name = item.key();
@@ -102,6 +108,7 @@ void apply_file(const std::vector<Option>& table, const std::string& path) {
         const auto option = std::find_if(table.begin(), table.end(), [&](const Option& o) { return o.name == name; });
         if (option == table.end()) reject(source, server::no_such_option(name, server::names_of(table)) + kListed);
         apply(*option, values_of(*option, item.value(), source), source);
+        origins[name] = path;
     }
 }
 
@@ -121,11 +128,15 @@ cxxopts::Options command_line(const std::vector<Option>& table) {
     return line;
 }
 
-void apply_flags(const std::vector<Option>& table, const cxxopts::ParseResult& given) {
+void apply_flags(const std::vector<Option>& table, const cxxopts::ParseResult& given, Origins& origins) {
     for (const Option& option : table) {
         const std::string name(option.name), source = "--" + name;
-        if (option.is_flag() && given.count("no-" + name) > 0) option.set("false");
+        if (option.is_flag() && given.count("no-" + name) > 0) {
+            option.set("false");
+            origins[name] = "--no-" + name;
+        }
         if (given.count(name) == 0) continue;
+        origins[name] = source;
         if (option.is_list()) {
             apply(option, given[name].as<std::vector<std::string>>(), source);
         } else {
@@ -212,14 +223,22 @@ ParsedOptions parse_options(int argc, char** argv) {
         parsed.print = "shared-tensor-server " SHARED_TENSOR_VERSION;
         return parsed;
     }
+    Origins& origins = options.server.origins;
     options.server.port = default_port();
+    if (options.server.port != ServerOptions().port) origins["port"] = "RANK or LOCAL_RANK";
     if (given.count("config") > 0) {
-        apply_file(table, given["config"].as<std::string>());
+        apply_file(table, given["config"].as<std::string>(), origins);
     } else if (const char* path = std::getenv("SHARED_TENSOR_CONFIG"); path != nullptr && *path != '\0') {
-        apply_file(table, path);
+        apply_file(table, path, origins);
     }
-    apply_environment(table);
-    apply_flags(table, given);
+    apply_environment(table, origins);
+    apply_flags(table, given, origins);
+    for (const Option& option : table) {
+        if (!option.member.empty()) continue;
+        const json value = option.show();
+        options.server.program_options[std::string(option.name)] =
+            value.is_string() ? value.get<std::string>() : value.dump();
+    }
     log::parse_level(options.log_level);  // throws if there is no such level
     if (given.count("print-config") > 0) parsed.print = print_config(options);
     return parsed;

@@ -89,7 +89,10 @@ int serve(daemon::DaemonOptions options, daemon::Ending& ending, int argc, char*
     prepare(options);
     Registry functions = collect(options);
     auto workers = worker_processes(options, argc, argv, options.server.calls.pool.workers);
-    if (workers) functions = workers->share(functions);
+    if (workers) {
+        functions = workers->share(functions);
+        options.server.worker_processes = [&workers] { return workers->status(); };
+    }
     Server server(std::move(functions), options.server);
     if (workers) workers->start();
     server.start();

@@ -17,10 +17,9 @@
 #include <string>
 #include <vector>
 
-#include <sys/types.h>
-
 #include <shared_tensor/registry.hpp>
 #include <shared_tensor/server.hpp>
+#include <shared_tensor/worker_status.hpp>
 
 namespace shared_tensor {
 
@@ -37,15 +36,6 @@ struct ProcessOptions {
     std::chrono::milliseconds first_delay{100}, longest_delay{10'000}, steady_after{10'000};
     /// Called ten times a second while start() waits. Its exception ends the start, and is passed on.
     std::function<void()> while_starting{};
-};
-
-/// The state of one worker process.
-struct WorkerProcessStatus {
-    pid_t pid = 0;             ///< 0 while none runs
-    bool ready = false;        ///< takes calls
-    std::size_t calls = 0;     ///< in progress
-    std::size_t restarts = 0;  ///< how often it was started again
-    std::string last_end{};    ///< why the last one ended, for people; empty: none ended
 };
 
 /// Worker processes, started again when they end.

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,6 +11,7 @@
 
 #include <shared_tensor/limits.hpp>
 #include <shared_tensor/registry.hpp>
+#include <shared_tensor/worker_status.hpp>
 
 namespace shared_tensor {
 
@@ -99,6 +101,15 @@ struct ServerOptions {
     UploadLimits uploads{.max_bytes = 0};     ///< 0: a quarter of the memory
     /// Raises the process's soft limit of open files to the hard limit in the server's constructor. The daemon sets it.
     bool raise_descriptor_limit = false;
+
+    /// Where the values of options come from, by the option's name: "--max-tasks", "SHARED_TENSOR_MAX_TASKS", the path
+    /// of a file. For server.options. An option that is missing here has its default, or the program set it.
+    std::map<std::string, std::string> origins{};
+    /// The options of the program that are no members of this struct, by name, for server.options.
+    std::map<std::string, std::string> program_options{};
+    /// The state of the worker processes that run the functions, for server.info; empty: there are none. Any thread may
+    /// call it until the server is destroyed.
+    std::function<std::vector<WorkerProcessStatus>()> worker_processes{};
 };
 
 /// Serves a Registry over JSON-RPC 2.0 on HTTP. It has its own threads and sockets; user code runs on its workers.

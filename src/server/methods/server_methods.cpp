@@ -95,6 +95,15 @@ Json compression(const CompressionCounts& counts) {
               {"ratio", ratio(counts.uncompressed_out, counts.compressed_out)}}}};
 }
 
+Json processes(const std::vector<WorkerProcessStatus>& all) {
+    Json list = Json::array();
+    for (const WorkerProcessStatus& one : all) {
+        list.push_back({{"pid", one.pid}, {"ready", one.ready}, {"calls", one.calls}, {"restarts", one.restarts}});
+        if (!one.last_end.empty()) list.back()["last_end"] = one.last_end;
+    }
+    return list;
+}
+
 Json objects(const runtime::ObjectStats& stats) {
     return {{"handles", stats.handles},
             {"objects", stats.objects},
@@ -156,6 +165,7 @@ Json server_info(Services& all, SteadyTime started, const net::ServerStats& http
               {"limits", limits_json(all.options)},
               {"totals", totals(all, http, web_sockets)}};
     if (std::string path = all.local.path(); !path.empty()) info["local_socket"] = std::move(path);
+    if (all.options.worker_processes) info["processes"] = processes(all.options.worker_processes());
     return info;
 }
 
@@ -223,6 +233,7 @@ void add_server_methods(Builtins& builtins, Services& all, std::function<Json()>
                           {"limits", map_of("integer")},
                           {"totals", "object"},
                           {"local_socket?", "string"},
+                          {"processes?", "array"},
                           {"operations?", "string"}})},
                  {}, [info = std::move(info)](const BuiltinCall&) { return info(); });
     builtins.add(
