@@ -86,6 +86,7 @@ struct ServerOptions {
     /// it.
     CompressionOptions compression{.codings = "zstd, gzip"};
 
+    bool dashboard = true;  ///< serves the dashboard, a web page, at "/", and admits the requests of that page
     OperationsOptions operations;
     MetricsLimits metrics;
     CallLimits calls{.pool = {.workers = 0}};  ///< workers 0: max(4, cores)

@@ -66,6 +66,7 @@ ServerOptions worker_options(ServerOptions options, const std::string& socket) {
     constexpr std::size_t kMany = 1'000'000;
     options.host.clear();
     options.operations = {};
+    options.dashboard = false;
     options.unix_socket = socket;
     options.local_socket = "auto";
     options.named_callers = true;

@@ -105,6 +105,7 @@ std::vector<Option> access(ServerOptions& options) {
 
 std::vector<Option> operations(ServerOptions& options) {
     return {
+        {"dashboard", kRare, "serve the dashboard, a web page, at /", MEMBER(dashboard)},
         {"operations-listen", kCommon, "ADDRESS:PORT that serves only /metrics, /healthz, /readyz",
          MEMBER(operations.listen)},
         {"operations-allowed-host", kRare,

@@ -209,7 +209,7 @@ Handler::Verdict RequestRun::admit(const RequestFrame& frame) {
 
 /// Serves a WebSocket to its end. If user code keeps the socket, that keeps its descriptor open.
 After RequestRun::serve_web_socket(InputBuffer& input, const RequestFrame& frame, const WebSocketPlan& plan) {
-    const std::string switching = render_switching(*frame.head.headers.find("Sec-WebSocket-Key"));
+    const std::string switching = render_switching(*frame.head.headers.find("Sec-WebSocket-Key"), plan.protocol);
     iovec line = place_of(switching);
     if (write_all(*connection_.stream, {&line, 1}, {context_.options.write_timeout, 0}) != WriteOutcome::done)
         return After::close;
