@@ -142,6 +142,24 @@ def test_with_tokens_the_files_need_none_and_the_data_do(guarded):
         assert ask(guarded, path).status == 401, path
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can run a client as another user")
+def test_another_user_gets_the_files_only_where_there_are_tokens_and_stays_untrusted(daemon, guarded):
+    def fetch(url, path):
+        command = ["curl", "-s", "-i", "--compressed", "--noproxy", "*", url + path]
+        nobody = {"user": 65534, "group": 65534, "extra_groups": []}
+        return subprocess.run(
+            command, capture_output=True, check=True, cwd="/", env={"PATH": os.environ["PATH"]}, **nobody
+        ).stdout
+
+    assert b"403" in fetch(daemon.url, "/").splitlines()[0]
+    for path in FILES:
+        head, _, body = fetch(guarded.url, path).partition(b"\r\n\r\n")
+        assert b"200" in head.splitlines()[0]
+        assert b"connection: close" in head.lower()  # the next request of the client comes from a new connection
+        assert body == ask(guarded, path).body
+        assert "Connection" not in ask(guarded, path).headers
+
+
 def test_login_with_a_token_a_wrong_one_reload_and_logout(new_page, guarded):
     page = new_page(allowed=("401", "WebSocket connection"))
     page.goto(guarded.url)
