@@ -69,12 +69,13 @@ void apply_file(const std::vector<Option>& table, const std::string& path, Origi
     }
 }
 
-std::string print_config(DaemonOptions options, const Origins& origins) {
+std::string print_config(DaemonOptions options) {
+    const Origins origins = options.server.origins;
     options.server = server::in_force(std::move(options.server));
     std::string text;
     for (const Option& option : option_table(options)) {
         constexpr std::size_t kCommentColumn = 40;
-        const auto origin = origins.find(option.name);
+        const auto origin = origins.find(std::string(option.name));
         std::string line = std::string(option.name) + " = " + option.show().dump();  // a JSON text is a TOML text too
         line.resize(std::max(line.size() + 2, kCommentColumn), ' ');
         text.append(line).append("# ").append(origin == origins.end() ? "default" : origin->second).append("\n");

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -13,7 +12,7 @@ namespace shared_tensor::daemon {
 
 /// Where options got their values: "--queue", "SHARED_TENSOR_QUEUE", "/etc/shared_tensor.toml, line 3". An option that
 /// is not in it has its default value.
-using Origins = std::map<std::string, std::string, std::less<>>;
+using Origins = std::map<std::string, std::string>;
 
 /// Sets the options that the file names. Throws std::invalid_argument with one line that names the file and the place
 /// in it: for a file that cannot be read or is no TOML, for an unknown name, with the nearest one, and for a value that
@@ -21,7 +20,7 @@ using Origins = std::map<std::string, std::string, std::less<>>;
 void apply_file(const std::vector<server::Option>& table, const std::string& path, Origins& origins);
 
 /// The options with the values that the server will use, each with its origin as a comment.
-std::string print_config(DaemonOptions options, const Origins& origins);
+std::string print_config(DaemonOptions options);
 
 /// Checks what a start would check, but loads no plugin and no model, and listens nowhere. Throws what the start would.
 void check_config(const DaemonOptions& options);

@@ -178,8 +178,9 @@ ParsedOptions parse_options(int argc, char** argv) {
     if (given.count("completion") > 0)
         parsed.print = program::completion_script(describe(table), given["completion"].as<std::string>());
     if (parsed.print) return parsed;
+    Origins& origins = options.server.origins;
     options.server.port = default_port();
-    Origins origins;
+    if (options.server.port != ServerOptions().port) origins["port"] = "RANK or LOCAL_RANK";
     if (given.count("config") > 0) {
         apply_file(table, given["config"].as<std::string>(), origins);
     } else if (const char* path = std::getenv("SHARED_TENSOR_CONFIG"); path != nullptr && *path != '\0') {
@@ -187,9 +188,15 @@ ParsedOptions parse_options(int argc, char** argv) {
     }
     apply_environment(table, origins);
     apply_flags(table, given, origins);
+    for (const Option& option : table) {
+        if (!option.member.empty()) continue;
+        const json_rpc::Json value = option.show();
+        options.server.program_options[std::string(option.name)] =
+            value.is_string() ? value.get<std::string>() : value.dump();
+    }
     log::parse_level(options.log_level);  // these throw if there is no such level or format
     log::parse_format(options.log_format);
-    if (given.count("print-config") > 0) parsed.print = print_config(options, origins);
+    if (given.count("print-config") > 0) parsed.print = print_config(options);
     if (given.count("check-config") > 0) {
         check_config(options);
         parsed.print = "the configuration is good";

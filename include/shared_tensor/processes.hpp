@@ -19,6 +19,7 @@
 
 #include <shared_tensor/registry.hpp>
 #include <shared_tensor/server.hpp>
+#include <shared_tensor/worker_status.hpp>
 
 namespace shared_tensor {
 

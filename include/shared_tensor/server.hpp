@@ -3,15 +3,15 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <sys/types.h>
-
 #include <shared_tensor/limits.hpp>
 #include <shared_tensor/registry.hpp>
+#include <shared_tensor/worker_status.hpp>
 
 namespace shared_tensor {
 
@@ -35,23 +35,6 @@ struct OperationsOptions {
     std::string token_file{};
     std::size_t max_connections = 64;
     int socket = -1;  ///< a listening TCP socket that another process opened, in place of `listen`; -1: none
-};
-
-/// The state of one worker process: see <shared_tensor/processes.hpp>.
-struct WorkerProcessStatus {
-    std::string name{};        ///< ProcessOptions::name
-    pid_t pid = 0;             ///< 0 while none runs
-    bool ready = false;        ///< takes calls
-    std::size_t calls = 0;     ///< in progress
-    std::size_t restarts = 0;  ///< how often it was started again
-    std::string last_end{};    ///< why the last one ended, for people; empty: none ended
-};
-
-/// What a server logs besides its own events. The daemon's log goes to standard error; its level is not part of this.
-struct LogOptions {
-    /// A file that gets one line for each HTTP request; "-": standard output; empty: none. docs/logs.md has the form.
-    std::string access_log{};
-    std::chrono::milliseconds slow_call{0};  ///< a call that takes longer is logged as a warning; 0: none is
 };
 
 /// The addresses, contents and limits of a server. The defaults are safe: only loopback, only the server's own user (or
@@ -108,6 +91,7 @@ struct ServerOptions {
     /// it.
     CompressionOptions compression{.codings = "zstd, gzip"};
 
+    bool dashboard = true;  ///< serves the dashboard, a web page, at "/", and admits the requests of that page
     OperationsOptions operations;
     LogOptions log;
     MetricsLimits metrics;
@@ -124,7 +108,14 @@ struct ServerOptions {
     UploadLimits uploads{.max_bytes = 0};     ///< 0: a quarter of the memory
     /// Raises the process's soft limit of open files to the hard limit in the server's constructor. The daemon sets it.
     bool raise_descriptor_limit = false;
-    /// Returns the worker processes, for server.info and metrics; empty: there are none. Called from any thread.
+
+    /// Where the values of options come from, by the option's name: "--max-tasks", "SHARED_TENSOR_MAX_TASKS", the path
+    /// of a file. For server.options. An option that is missing here has its default, or the program set it.
+    std::map<std::string, std::string> origins{};
+    /// The options of the program that are no members of this struct, by name, for server.options.
+    std::map<std::string, std::string> program_options{};
+    /// The state of the worker processes that run the functions, for server.info and metrics; empty: there are none.
+    /// Any thread may call it until the server is destroyed.
     std::function<std::vector<WorkerProcessStatus>()> worker_processes{};
 };
 

@@ -40,6 +40,7 @@ public:
             workers_.emplace(ProcessOptions{
                 .processes = processes, .command = std::move(command), .while_starting = [this] { check_signals(); }});
             registry = workers_->share(registry);
+            options.worker_processes = [this] { return workers_->status(); };
         }
         server_.emplace(std::move(registry), std::move(options));
     }

@@ -90,6 +90,7 @@ ServerOptions worker_options(ServerOptions options, const std::string& socket) {
     options.host.clear();
     options.operations = {};
     options.log = {};  // the server in front logs the calls
+    options.dashboard = false;
     options.unix_socket = socket;
     options.local_socket = "auto";
     options.named_callers = true;

@@ -108,6 +108,7 @@ std::vector<Option> access(ServerOptions& options) {
 
 std::vector<Option> operations(ServerOptions& options) {
     return {
+        {"dashboard", kRare, "serve the dashboard, a web page, at /", MEMBER(dashboard)},
         {"operations-listen", kCommon, "ADDRESS:PORT that serves only /metrics, /healthz, /readyz",
          MEMBER(operations.listen)},
         {"operations-allowed-host", kRare,
@@ -331,10 +332,6 @@ void if_zero(std::size_t& value, std::size_t otherwise) {
     if (value == 0) value = otherwise;
 }
 
-}  // namespace
-
-namespace {
-
 /// Makes the addresses of inherited sockets the options' addresses: access rules and URLs depend on these.
 void use_addresses_of_sockets(ServerOptions& options) {
     if (const int fd = options.operations.socket; fd >= 0) {
@@ -360,9 +357,42 @@ void use_addresses_of_sockets(ServerOptions& options) {
     }
 }
 
+/// Options that a program set without a name: members of ServerOptions.
+void name_origins(ServerOptions& options) {
+    ServerOptions defaults;
+    const std::vector<Option> table = option_table(options), usual = option_table(defaults);
+    for (std::size_t i = 0; i < table.size(); ++i) {
+        if (table[i].show() != usual[i].show()) options.origins.try_emplace(std::string(table[i].name), "program");
+    }
+}
+
 }  // namespace
 
+Json describe_options(const ServerOptions& options) {
+    ServerOptions shown = options, defaults;
+    const std::vector<Option> table = option_table(shown), usual = option_table(defaults);
+    Json list = Json::array();
+    for (std::size_t i = 0; i < table.size(); ++i) {
+        const auto origin = options.origins.find(std::string(table[i].name));
+        list.push_back({{"name", table[i].name},
+                        {"section", table[i].section},
+                        {"help", table[i].help},
+                        {"value", table[i].show()},
+                        {"default", usual[i].show()},
+                        {"origin", origin != options.origins.end() ? origin->second : "default"}});
+    }
+    for (const auto& [name, value] : options.program_options) {
+        const auto origin = options.origins.find(name);
+        list.push_back({{"name", name},
+                        {"section", "Options of the program"},
+                        {"value", value},
+                        {"origin", origin != options.origins.end() ? origin->second : "default"}});
+    }
+    return list;
+}
+
 ServerOptions in_force(ServerOptions options) {
+    name_origins(options);
     use_addresses_of_sockets(options);
     if (options.host.empty() && options.unix_socket.empty())
         throw std::invalid_argument("the server has nowhere to listen: give a host or a Unix socket");

@@ -56,6 +56,9 @@ std::vector<Option> option_table(ServerOptions& options);
 /// left out.
 json_rpc::Json limits_json(const ServerOptions& options);
 
+/// Returns all options as server.options shows them: [{name, section, help, value, default, origin}].
+json_rpc::Json describe_options(const ServerOptions& options);
+
 /// Returns the options that a server with `options` uses. Values that depend on the machine are filled in (0: a quarter
 /// of the memory, ...). Limits on what takes descriptors are lowered to what the limit of open files allows. Throws
 /// std::invalid_argument.

@@ -11,6 +11,7 @@
 #include "protocol/json_rpc/json_text.hpp"
 #include "server/access_log.hpp"
 #include "server/auth/access.hpp"
+#include "server/dashboard/dashboard.hpp"
 #include "server/files/files.hpp"
 #include "server/methods/rejected.hpp"
 #include "server/rpc/content_coding.hpp"
@@ -123,6 +124,12 @@ net::Handler::Verdict Router::admit(const net::RequestHead& head, bool is_handsh
 
 net::Handler::Verdict Router::plan(const net::RequestHead& head, bool is_handshake) {
     using Path = Admission::Path;
+    if (all_.options.dashboard && is_dashboard_path(head.path)) {
+        const auto rejected = all_.access.check_page(head);
+        if (!rejected) return dashboard_file(head);
+        all_.rejections.count(rejected->why);
+        return access_rejected(*rejected);
+    }
     auto checked = all_.access.check(head);
     if (const auto* rejected = std::get_if<Rejection>(&checked)) {
         all_.rejections.count(rejected->why);
@@ -148,6 +155,7 @@ net::Handler::Verdict Router::plan(const net::RequestHead& head, bool is_handsha
     if (who.use != nullptr) plan.client_budget = who.use->bytes_in_flight;
     if (path == Path::tensor) {
         plan.takes_long = true;
+        plan.response_headers.add("X-Content-Type-Options", "nosniff");  // no tensor is a script of the dashboard
         if (head.method != "PUT") return plan;
         if (auto rejection = reject_put(all_, head, who)) return counted(std::move(*rejection));
         plan.max_bytes = all_.options.http.max_body_bytes;

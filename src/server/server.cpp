@@ -100,8 +100,8 @@ public:
             framework->prepare(all_.options.torch_threads);
         switch_on_devices(all_.options, frameworks);
         add_server_methods(builtins_, all_, [this] { return info(); });
-        for (const auto add :
-             {add_task_methods, add_object_methods, add_model_methods, add_tensor_methods, add_lease_methods})
+        for (const auto add : {add_operator_methods, add_task_methods, add_object_methods, add_model_methods,
+                               add_tensor_methods, add_lease_methods})
             add(builtins_, all_);
         all_.open_rpc.set_methods(builtins_.descriptions());
         for (const std::string& model : all_.options.models)

@@ -25,6 +25,7 @@ CHECK = ["ruff", "mypy"]
 CHECKED = [
     "python",
     "tests/python",
+    "tests/dashboard",
     "examples",
     "benchmarks/batching_bench.py",
     "benchmarks/python_bench.py",

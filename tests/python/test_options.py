@@ -7,6 +7,8 @@ import pathlib
 import re
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -99,6 +101,19 @@ def status_for_host(port: int, host: str) -> int:
     status = connection.getresponse().status
     connection.close()
     return status
+
+
+def test_a_provider_serves_its_dashboard_unless_it_is_turned_off(own: shared_tensor.SharedTensorProvider) -> None:
+    def status(url: str) -> int:
+        try:
+            with urllib.request.urlopen(url + "/", timeout=30) as page:
+                return page.status if b"dashboard/app.js" in page.read() else 0
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    assert status(own.start(0)) == 200
+    own.stop(0)
+    assert status(own.start(0, dashboard=False)) == 404
 
 
 def test_without_a_host_it_serves_on_its_unix_socket_only(

@@ -22,7 +22,7 @@ def load():
 FETCH = load()
 PRESENT = ["site/torch/lib/libtorch_cpu.so", "site/torch/include/ATen/ATen.h", "site/nvidia/cu13/lib/libcudart.so.13",
            "site/nvidia/cu13/lib/libcupti.so.13", "site/nvidia/cu13/lib/libcublas.so.13",
-           "site/nvidia/cu13/include/crt/host_defines.h", "site/nvidia/cu13/include/cuda.h", "httplib/httplib.h", "httplib/httplib.cpp", "silero_vad/silero_vad.jit", "recordings/Front_Center.wav", "recordings/Noise.wav"]
+           "site/nvidia/cu13/include/crt/host_defines.h", "site/nvidia/cu13/include/cuda.h", "httplib/httplib.h", "httplib/httplib.cpp", "uplot/uPlot.iife.min.js", "uplot/uPlot.min.css", "silero_vad/silero_vad.jit", "recordings/Front_Center.wav", "recordings/Noise.wav"]
 
 
 class FetchDeps(PlantedTree):

@@ -257,7 +257,8 @@ Handler::Verdict RequestRun::admit(const RequestFrame& frame) {
 
 /// Serves a WebSocket to its end. If user code keeps the socket, that keeps its descriptor open.
 After RequestRun::serve_web_socket(InputBuffer& input, const RequestFrame& frame, const WebSocketPlan& plan) {
-    const std::string switching = render_switching(*frame.head.headers.find("Sec-WebSocket-Key"), request_id_);
+    const std::string switching =
+        render_switching(*frame.head.headers.find("Sec-WebSocket-Key"), request_id_, plan.protocol);
     status_ = 101;
     admission_ = plan.admission;
     iovec line = place_of(switching);

@@ -82,6 +82,7 @@ struct WebSocketPlan {
     std::shared_ptr<Budget> client_budget{};       ///< as in BodyPlan
     std::shared_ptr<Budget> client_connections{};  ///< as in BodyPlan
     std::shared_ptr<const Admission> admission{};  ///< for Handler::served()
+    std::string protocol{};                        ///< the subprotocol of the answer; empty: none
 };
 
 /// Decides about requests and answers them. Called from many connection threads at once. Must not throw: an exception

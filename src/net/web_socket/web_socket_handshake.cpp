@@ -70,11 +70,12 @@ std::string fresh_handshake_key() {
     return shared_tensor::encode_base64(bytes);
 }
 
-std::string render_switching(std::string_view key, std::string_view request_id) {
+std::string render_switching(std::string_view key, std::string_view request_id, std::string_view protocol) {
     std::string head =
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " +
         accept_key(trim(key)) + "\r\n";
     if (!request_id.empty()) head.append(kRequestId).append(": ").append(request_id).append("\r\n");
+    if (!protocol.empty()) head.append("Sec-WebSocket-Protocol: ").append(protocol).append("\r\n");
     return head + "\r\n";
 }
 

@@ -9,7 +9,8 @@
 #include "net/message/message.hpp"
 #include "net/web_socket/web_socket.hpp"
 
-// The opening handshake of a WebSocket (RFC 6455, section 4), both sides. No subprotocols, no extensions.
+// The opening handshake of a WebSocket (RFC 6455, section 4), both sides. No extensions. Our clients ask for no
+// subprotocol.
 
 namespace shared_tensor::net {
 
@@ -23,8 +24,9 @@ std::string accept_key(std::string_view key);
 /// A random value of Sec-WebSocket-Key.
 std::string fresh_handshake_key();
 
-/// The answer 101. The connection carries WebSocket frames after it. `request_id`: its X-Request-Id; empty: none.
-std::string render_switching(std::string_view key, std::string_view request_id = {});
+/// The answer 101. The connection carries WebSocket frames after it. `request_id`: its X-Request-Id; `protocol`: the
+/// subprotocol, one that the client offers. Empty: none.
+std::string render_switching(std::string_view key, std::string_view request_id = {}, std::string_view protocol = {});
 
 /// Opens a WebSocket to `endpoint`. Returns the server's answer if it rejects the socket. Uses path, headers,
 /// deadline and stop of `request`. Messages are received into `buffers`, which must outlive run(). Blocks as

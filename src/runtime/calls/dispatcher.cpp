@@ -63,6 +63,37 @@ void Dispatcher::count_as_live(const std::shared_ptr<Execution>& execution) {
                         }});
 }
 
+std::vector<std::shared_ptr<Execution>> Dispatcher::live() const {
+    std::vector<std::shared_ptr<Execution>> all;
+    live_.with([&](const auto& live) {
+        for (const auto& [key, weak] : live) {
+            if (auto execution = weak.lock()) all.push_back(std::move(execution));
+        }
+    });
+    return all;
+}
+
+std::vector<Execution::View> Dispatcher::live_calls(const std::optional<std::string>& owner) const {
+    std::vector<Execution::View> calls;
+    for (const auto& execution : live()) {
+        if (!owner || execution->caller().principal == *owner) calls.push_back(execution->view());
+    }
+    std::sort(calls.begin(), calls.end(), [](const auto& a, const auto& b) { return a.age > b.age; });
+    return calls;
+}
+
+bool Dispatcher::cancel(std::string_view id, const std::optional<std::string>& owner) {
+    for (const auto& execution : live()) {
+        const Execution::View call = execution->view();
+        if (call.id != id || (owner && call.principal != *owner)) continue;
+        if (!call.task.empty()) return tasks_.cancel(call.task, owner).has_value();
+        execution->own_arguments();
+        execution->cancel(make_outcome(json_rpc::cancelled("the call was cancelled by server.cancel_call")));
+        return true;
+    }
+    return false;
+}
+
 std::vector<Dispatcher::FunctionStats> Dispatcher::function_stats() const {
     std::vector<FunctionStats> all;
     for (const auto& function : functions_.all()) {
@@ -268,13 +299,7 @@ bool Dispatcher::drain(SteadyTime deadline) {
     reject_new();
     const bool streamed = streams_->lock().wait_until(deadline, [](std::size_t running) { return running == 0; });
     const bool done = pool_.drain(deadline) && streamed;
-    std::vector<std::shared_ptr<Execution>> left;
-    live_.with([&](auto& live) {
-        for (const auto& [key, weak] : live) {
-            if (auto execution = weak.lock()) left.push_back(std::move(execution));
-        }
-    });
-    for (const auto& execution : left)
+    for (const auto& execution : live())
         execution->cancel(make_outcome(json_rpc::shutting_down()));
     tasks_.close();
     return done;

@@ -121,6 +121,12 @@ public:
     };
     std::vector<FunctionStats> function_stats() const;
 
+    /// The calls, tasks and streams that run or wait for a worker, the oldest first. Calls that run on the thread of
+    /// their connection (inline_) are not among them. `owner`: only the calls of that principal.
+    std::vector<Execution::View> live_calls(const std::optional<std::string>& owner) const;
+    /// Ends the call with -32004, or its task; returns false if `owner` has no such call that has not ended.
+    bool cancel(std::string_view id, const std::optional<std::string>& owner);
+
     tasks::TaskTable& tasks() { return tasks_; }
     ResultCache& cache() { return cache_; }
     const tasks::WorkerPool& pool() const { return pool_; }
@@ -173,6 +179,7 @@ private:
     std::variant<WaiterPointer, json_rpc::Error> start_keyed(Prepared& prepared, const CallSpec& spec,
                                                              SteadyTime deadline);
     void count_as_live(const std::shared_ptr<Execution>& execution);
+    std::vector<std::shared_ptr<Execution>> live() const;
     std::shared_ptr<void> count_stream();
     std::optional<json_rpc::Error> enqueue(const std::shared_ptr<Execution>& execution, Prepared& prepared,
                                            const CallOwner& owner, bool as_task);

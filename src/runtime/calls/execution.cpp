@@ -209,6 +209,27 @@ void Execution::finish(OutcomePointer outcome) {
     tell(ended, outcome);
 }
 
+std::uint64_t Execution::next_number() {
+    static std::atomic<std::uint64_t> last{0};
+    return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+Execution::View Execution::view() const {
+    View view;
+    view.id = "c-" + std::to_string(number_);
+    if (setup_.run_time != nullptr) view.function = setup_.run_time->function;
+    view.principal = caller_.principal;
+    view.task = caller_.task;
+    view.age = real_clock().now() - made_;
+    state_.with([&](const State& state) {
+        view.running = state.phase == Phase::running;
+        if (!state.reported) return;
+        view.fraction = state.reported->fraction;
+        view.message = state.reported->message;
+    });
+    return view;
+}
+
 OutcomePointer Execution::outcome() const { return state_.get(&State::outcome); }
 
 void Execution::observe(Observer observer) {

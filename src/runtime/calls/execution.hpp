@@ -88,6 +88,16 @@ public:
     void progress(double fraction, std::string_view message) override;
     std::stop_token stop_token() const override { return stop_.get_token(); }
 
+    /// What operators see of a run that has not ended.
+    struct View {
+        std::string id, function, principal, task;
+        bool running = false;  ///< else it waits in the queue
+        std::chrono::nanoseconds age{};
+        std::optional<double> fraction{};  ///< of the progress that it reported
+        std::string message{};
+    };
+    View view() const;
+
     OutcomePointer outcome() const;  ///< null until the run has ended
     /// How long the function ran; zero until it has ended, and if it never ran.
     std::chrono::nanoseconds compute_time() const {
@@ -154,6 +164,7 @@ private:
         Observers observers;
     };
 
+    static std::uint64_t next_number();
     void drop_waiter();
     struct Ended {
         Observers observers;
@@ -175,6 +186,7 @@ private:
     void add_copied(std::uint64_t bytes) override { copied_.fetch_add(bytes, std::memory_order_relaxed); }
     detail::CallStreams* streams() const override { return setup_.streams.get(); }
 
+    const std::uint64_t number_ = next_number();  ///< tells runs apart
     Setup setup_;
     const std::string name_;  ///< of the function
     Caller caller_;

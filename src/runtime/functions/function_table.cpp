@@ -20,8 +20,9 @@ FunctionTable::EntryPointer make_entry(const FunctionPointer& function) {
     static std::atomic<std::uint64_t> last_number{0};
     const FunctionOptions& options = function->options();
     const std::size_t limit = options.concurrency;
-    FunctionTable::Entry entry{function, limit > 0 ? tasks::make_group(limit) : nullptr, std::make_shared<RunTime>(),
-                               takes_streams(*function), ++last_number};
+    FunctionTable::Entry entry{function, limit > 0 ? tasks::make_group(limit) : nullptr,
+                               std::make_shared<RunTime>(std::string(function->name())), takes_streams(*function),
+                               ++last_number};
     if (options.batch_rows > 0) entry.batches = std::make_shared<BatchQueue>(options.batch_rows, options.batch_wait);
     return std::make_shared<const FunctionTable::Entry>(std::move(entry));
 }

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <shared_tensor/registry.hpp>
@@ -30,6 +31,10 @@ bool takes_streams(const FunctionRecord& function);
 /// thread.
 class RunTime {
 public:
+    explicit RunTime(std::string name = {}) : function(std::move(name)) {}
+
+    const std::string function;  ///< the function's name
+
     /// `queue`: how long the run waited before it began. If two threads call it at once, one run may be missing from
     /// the mean: the mean is only an estimate.
     void note(std::chrono::nanoseconds run, bool failed = false, std::chrono::nanoseconds queue = {}) {

@@ -55,6 +55,33 @@ std::optional<std::string_view> bearer(const net::Headers& headers) {
     return secret;
 }
 
+std::optional<std::string> token_of_page(const net::Headers& headers) {
+    constexpr std::string_view kPrefix = "shared-tensor.token.";
+    const auto offered = headers.find("Sec-WebSocket-Protocol");
+    if (!offered || headers.count("Sec-WebSocket-Protocol") != 1) return std::nullopt;
+    std::optional<std::string> token;
+    std::size_t tokens = 0;
+    for_each_in(*offered, [&](std::string_view protocol) {
+        if (!protocol.starts_with(kPrefix)) return;
+        token = net::percent_decode(protocol.substr(kPrefix.size()));
+        ++tokens;
+    });
+    return tokens == 1 ? token : std::nullopt;
+}
+
+bool is_address_host(std::string_view host) {
+    const auto is_address = [](int family, std::string_view text) {
+        in6_addr address{};  // large enough for both
+        return ::inet_pton(family, std::string(text).c_str(), &address) == 1;
+    };
+    const std::size_t bracket = host.find(']');
+    const bool in_brackets = host.starts_with('[') && bracket != std::string_view::npos;
+    const std::size_t end = in_brackets ? bracket + 1 : std::min(host.find(':'), host.size());
+    const std::string_view name = host.substr(0, end), port = host.substr(end);
+    if (!port.empty() && (port.front() != ':' || !net::parse_decimal(port.substr(1)))) return false;
+    return in_brackets ? is_address(AF_INET6, name.substr(1, name.size() - 2)) : is_address(AF_INET, name);
+}
+
 bool is_loopback_host(std::string_view host) {
     if (host == "localhost" || host == "::1" || host == "[::1]") return true;
     in_addr address{};  // a name may begin with "127." as well, and mean any address
@@ -69,6 +96,8 @@ Access::Access(const ServerOptions& options, std::vector<AccessToken> tokens, Cl
       loopback_(options.host.empty() || is_loopback_host(options.host)),
       insecure_(options.insecure),
       wants_certificates_(!options.tls.authorities.empty()),
+      has_tls_(!options.tls.certificate.empty()),
+      has_pages_(options.dashboard),
       named_callers_(options.named_callers),
       own_uid_(::getuid()),
       port_(options.port) {
@@ -117,14 +146,25 @@ bool Access::is_allowed_origin(std::string_view origin) const {
     return std::find(origins_.begin(), origins_.end(), origin) != origins_.end();
 }
 
+/// Whether a page of this server itself sends the request. If Host was not checked, it must be an address, unless the
+/// page needs a token: otherwise a page of a name that DNS bound to this server's address would be taken for its own.
+bool Access::is_own_page(const net::RequestHead& head, std::string_view origin) const {
+    const auto host = head.headers.find("Host");
+    if (!has_pages_ || !host) return false;
+    if (!checks_host(head.peer) && !is_address_host(*host) && tokens()->empty()) return false;
+    const std::string_view scheme = has_tls_ && !head.peer.unix_socket ? "https://" : "http://";
+    return net::same_token(origin, std::string(scheme).append(*host));
+}
+
 std::optional<Rejection> Access::check_place(const net::RequestHead& head) const {
     if (const auto origin = head.headers.find("Origin")) {
-        if (head.headers.count("Origin") != 1 || !is_allowed_origin(*origin)) {
+        const bool is_one = head.headers.count("Origin") == 1 && head.headers.count("Host") <= 1;
+        if (!is_one || !(is_allowed_origin(*origin) || is_own_page(head, *origin))) {
             return Rejection{403, "requests of web pages are rejected: Origin is not among --allowed-origin",
                              RejectedFor::origin};
         }
     }
-    if (!head.peer.unix_socket && (loopback_ || !hosts_.empty())) {
+    if (checks_host(head.peer)) {
         const auto host = head.headers.find("Host");
         if (!host || head.headers.count("Host") != 1 || !host_is_ours(*host)) {
             return Rejection{
@@ -135,21 +175,39 @@ std::optional<Rejection> Access::check_place(const net::RequestHead& head) const
     return std::nullopt;
 }
 
-std::variant<Principal, Rejection> Access::check(const net::RequestHead& head) const {
-    if (auto rejected = check_place(head)) return std::move(*rejected);
-    const auto& certificate = head.peer.certificate;
-    const bool needs_certificate = wants_certificates_ && !head.peer.unix_socket;
-    if (needs_certificate && !certificate)
+std::optional<Rejection> Access::check_certificate(const net::Peer& peer) const {
+    if (!wants_certificates_ || peer.unix_socket) return std::nullopt;
+    if (!peer.certificate)
         return Rejection{401, "this server wants a certificate of its clients: show one in the TLS handshake",
                          RejectedFor::certificate};
-    if (needs_certificate && !certificate->is_good)
+    if (!peer.certificate->is_good)
         return Rejection{403, "the client's certificate is not valid, or of no authority that this server knows",
                          RejectedFor::certificate};
+    return std::nullopt;
+}
+
+std::optional<Rejection> Access::check_page(const net::RequestHead& head) const {
+    if (auto rejected = check_place(head)) return rejected;
+    if (auto rejected = check_certificate(head.peer)) return rejected;
+    if (!tokens()->empty()) return std::nullopt;
+    auto checked = check(head);
+    auto* rejected = std::get_if<Rejection>(&checked);
+    return rejected != nullptr ? std::optional(std::move(*rejected)) : std::nullopt;
+}
+
+std::variant<Principal, Rejection> Access::check(const net::RequestHead& head) const {
+    if (auto rejected = check_place(head)) return std::move(*rejected);
+    if (auto rejected = check_certificate(head.peer)) return std::move(*rejected);
     const auto tokens = this->tokens();
-    if (!tokens->empty()) return by_token(*tokens, bearer(head.headers), "Authorization: Bearer TOKEN");
+    if (!tokens->empty()) {
+        const auto of_page = token_of_page(head.headers);
+        const auto secret = bearer(head.headers);
+        return by_token(*tokens, secret || !of_page ? secret : std::optional<std::string_view>(*of_page),
+                        "Authorization: Bearer TOKEN");
+    }
     if (named_callers_) return by_name(head.peer, bearer(head.headers).value_or(""));
-    if (!needs_certificate) return by_user(head.peer);
-    Principal principal{"cert:" + certificate->name, false};
+    if (!wants_certificates_ || head.peer.unix_socket) return by_user(head.peer);
+    Principal principal{"cert:" + head.peer.certificate->name, false};
     principal.use = clients_.of(principal.name, false);
     return principal;
 }

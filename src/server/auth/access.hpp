@@ -33,6 +33,15 @@ void check_tokens(const std::vector<AccessToken>& tokens);
 /// The token of the header Authorization; none if it is missing, double, or has another scheme than Bearer.
 std::optional<std::string_view> bearer(const net::Headers& headers);
 
+/// The subprotocol of a WebSocket that web pages ask for.
+inline constexpr std::string_view kSubprotocol = "shared-tensor";
+/// The token of a WebSocket of a web page, which cannot send Authorization: the page offers the subprotocol
+/// "shared-tensor.token.TOKEN" beside kSubprotocol. TOKEN is percent-encoded. None if there is not exactly one.
+std::optional<std::string> token_of_page(const net::Headers& headers);
+
+/// Whether the value of Host is an address, with or without a port. A name may be bound to any address by DNS.
+bool is_address_host(std::string_view host);
+
 /// Decides which clients are admitted. Checks Host and Origin (against DNS rebinding and foreign web pages), then the
 /// certificate, then the token. Without tokens and certificates it checks the peer's user. Thread-safe.
 class Access {
@@ -50,6 +59,9 @@ public:
 
     /// The principal of an HTTP request, or its rejection.
     std::variant<Principal, Rejection> check(const net::RequestHead& head) const;
+    /// Checks a request for a file of the dashboard. It needs no token, because a browser that opens a page sends none.
+    /// Null if it is admitted.
+    std::optional<Rejection> check_page(const net::RequestHead& head) const;
     /// The principal of a client on the local channel, or its rejection. `token` is empty if the client sent none.
     std::variant<Principal, Rejection> check_local(uid_t uid, std::string_view token) const;
 
@@ -71,6 +83,9 @@ private:
     using Tokens = std::vector<Token>;
 
     bool host_is_ours(std::string_view host) const;
+    bool checks_host(const net::Peer& peer) const { return !peer.unix_socket && (loopback_ || !hosts_.empty()); }
+    bool is_own_page(const net::RequestHead& head, std::string_view origin) const;
+    std::optional<Rejection> check_certificate(const net::Peer& peer) const;
     std::variant<Principal, Rejection> by_token(const Tokens& tokens, const std::optional<std::string_view>& secret,
                                                 const char* how) const;
     std::variant<Principal, Rejection> by_user(const net::Peer& peer) const;
@@ -86,6 +101,8 @@ private:
     bool loopback_;
     bool insecure_;
     bool wants_certificates_;
+    bool has_tls_;
+    bool has_pages_;
     bool named_callers_;
     uid_t own_uid_;
     std::atomic<int> port_;

@@ -103,6 +103,8 @@ private:
 
 /// rpc.discover, server.*, cache.clear, log.level and session.*. `info` makes the result of server.info.
 void add_server_methods(Builtins& builtins, Services& all, std::function<json_rpc::Json()> info);
+/// server.calls, server.cancel_call and server.options.
+void add_operator_methods(Builtins& builtins, Services& all);
 void add_task_methods(Builtins& builtins, Services& all);
 void add_object_methods(Builtins& builtins, Services& all);
 void add_model_methods(Builtins& builtins, Services& all);

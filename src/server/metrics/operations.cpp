@@ -1,7 +1,5 @@
 #include "server/metrics/operations.hpp"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
@@ -20,11 +18,6 @@ namespace {
 constexpr std::chrono::seconds kLookEvery{1};
 
 bool is_known_path(std::string_view path) { return path == "/metrics" || path == "/healthz" || path == "/readyz"; }
-
-bool is_address(int family, std::string_view text) {
-    in6_addr address{};  // large enough for both
-    return ::inet_pton(family, std::string(text).c_str(), &address) == 1;
-}
 
 net::ServerOptions transport_options(const OperationsOptions& options, const ListenAddress& address,
                                      const HttpLimits& limits) {
@@ -115,13 +108,11 @@ void Operations::sweep(SteadyTime now) {
 bool Operations::knows_host(std::string_view host) const {
     const auto is_host = [&](const std::string& listed) { return net::same_token(host, listed); };
     if (std::any_of(options_.hosts.begin(), options_.hosts.end(), is_host)) return true;
-    const std::size_t bracket = host.find(']');
-    const bool in_brackets = host.starts_with('[') && bracket != std::string_view::npos;
-    const std::size_t end = in_brackets ? bracket + 1 : std::min(host.find(':'), host.size());
-    const std::string_view name = host.substr(0, end), port = host.substr(end);
-    if (!port.empty() && (port.front() != ':' || !net::parse_decimal(port.substr(1)))) return false;
-    if (in_brackets) return is_address(AF_INET6, name.substr(1, name.size() - 2));
-    return net::same_token(name, "localhost") || is_address(AF_INET, name);
+    constexpr std::string_view kLocal = "localhost";
+    const std::string_view port = host.substr(std::min(kLocal.size(), host.size()));
+    const bool has_port = port.starts_with(':') && net::parse_decimal(port.substr(1));
+    if (net::same_token(host.substr(0, kLocal.size()), kLocal) && (port.empty() || has_port)) return true;
+    return is_address_host(host);
 }
 
 bool Operations::has_token(const net::RequestHead& head) const {

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "base/log/log.hpp"
+#include "net/message/text.hpp"
+#include "server/auth/access.hpp"
 
 namespace shared_tensor::server {
 
@@ -49,6 +51,9 @@ std::optional<net::WebSocketPlan> SocketEndpoint::plan(const net::RequestHead& h
         plan.client_budget = principal.use->bytes_in_flight;
         plan.client_connections = principal.use->connections;
     }
+    if (const auto offered = head.headers.find("Sec-WebSocket-Protocol");
+        offered && net::list_has(*offered, kSubprotocol))
+        plan.protocol = kSubprotocol;
     plan.serve = [this, place, headers = head.headers, principal](const std::shared_ptr<net::WebSocket>& socket) {
         serve(std::make_shared<RpcSocket>(all_, rpc_, threads_, socket, headers, principal));
     };

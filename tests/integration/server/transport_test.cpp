@@ -80,7 +80,7 @@ TEST_CASE_METHOD(Calls, "bad input of the transport gets its status and a JSON-R
              {"no content type", post_with(""), 415},
              {"an empty content type", post_with("Content-Type: \r\n"), 415},
              {"another path", "POST /rpc HTTP/1.1\r\n" + host + "Content-Length: 2\r\n\r\n{}", 404},
-             {"another path by GET", "GET / HTTP/1.1\r\n" + host + "\r\n", 404},
+             {"another path by GET", "GET /rpc HTTP/1.1\r\n" + host + "\r\n", 404},
              {"GET where POST is due", "GET /jsonrpc HTTP/1.1\r\n" + host + "\r\n", 405},
              {"POST where GET is due", "POST /healthz HTTP/1.1\r\n" + host + "Content-Length: 2\r\n\r\n{}", 405},
              {"no length", json + "\r\n", 411},

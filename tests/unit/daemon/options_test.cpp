@@ -5,12 +5,14 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <regex>
 #include <set>
 #include <sstream>
 
 #include "program.hpp"
 #include "server/option_reading.hpp"
+#include "support/temporary_folder.hpp"
 
 using namespace shared_tensor;
 using server::Option;
@@ -125,6 +127,38 @@ TEST_CASE("options in force: what depends on the machine has its value, what was
     CHECK(options.shared_memory.max_segments > 0);
     wanted.host.clear();
     CHECK_THROWS_AS(server::in_force(wanted), std::invalid_argument);
+}
+
+TEST_CASE("server.options names the origin of each value: flag, environment, file, program or default", "[daemon]") {
+    const test::TemporaryFolder folder;
+    std::ofstream(folder.path() + "/config.json") << R"({"max-sessions": 5, "queue": 6, "max-wait": "7s"})";
+    ::setenv("SHARED_TENSOR_QUEUE", "60", 1);
+    ::setenv("SHARED_TENSOR_MAX_WAIT", "70s", 1);
+    const std::string config = folder.path() + "/config.json";
+    std::vector<std::string> words{"shared-tensor-server", "--config", config, "--max-wait", "2s",
+                                   "--no-cache",           "--load",   "a.so"};
+    std::vector<char*> arguments;
+    for (std::string& word : words)
+        arguments.push_back(word.data());
+    auto options = daemon::parse_options(static_cast<int>(words.size()), arguments.data()).options.server;
+    ::unsetenv("SHARED_TENSOR_QUEUE");
+    ::unsetenv("SHARED_TENSOR_MAX_WAIT");
+    options.max_wait = std::chrono::seconds(3);  // has an origin already
+    options.objects.max_handles = 1'234;         // a program set it
+    std::map<std::string, json_rpc::Json> by_name;
+    for (const auto& one : server::describe_options(server::in_force(options)))
+        by_name[one["name"]] = one;
+    const auto origin = [&](const char* name) { return by_name.at(name).at("origin").get<std::string>(); };
+    CHECK(origin("max-sessions") == config);
+    CHECK(origin("queue") == "SHARED_TENSOR_QUEUE");
+    CHECK(origin("max-wait") == "--max-wait");
+    CHECK(origin("cache") == "--no-cache");
+    CHECK(origin("max-objects") == "program");
+    CHECK(origin("max-tasks") == "default");
+    CHECK(origin("load") == "--load");
+    CHECK(by_name.at("load").at("value") == R"(["a.so"])");
+    CHECK(by_name.at("queue").at("value") == 60);
+    CHECK(by_name.at("queue").at("default") == 1024);
 }
 
 TEST_CASE("the help of the common options fits on two screens", "[daemon]") {

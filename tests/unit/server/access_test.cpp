@@ -107,6 +107,83 @@ TEST_CASE("pages of origins that were not named one by one are rejected, whateve
     }
 }
 
+TEST_CASE("a page of the server itself is admitted: the same scheme and host, and a Host that is sure", "[server]") {
+    const auto from = [](const std::string& host, const std::string& origin) {
+        auto head = request(host);
+        head.headers.add("Origin", origin);
+        return head;
+    };
+    const Fixture local{ServerOptions()};
+    for (const char* host : {"127.0.0.1:2537", "localhost:2537", "[::1]:2537"})
+        CHECK(local.verdict(from(host, "http://" + std::string(host))) == kOwn);
+    for (const char* origin : {"https://127.0.0.1:2537", "http://127.0.0.1", "http://localhost:2537", "null"})
+        CHECK(local.verdict(from(kOurHost, origin)) == "403");
+    CHECK(local.verdict(from("evil.org:2537", "http://evil.org:2537")) == "403");  // a name that DNS bound to 127.0.0.1
+    auto twice = from(kOurHost, "http://" + kOurHost);
+    twice.headers.add("Host", "evil.org");
+    CHECK(local.verdict(twice) == "403");
+
+    ServerOptions off;
+    off.dashboard = false;
+    CHECK(Fixture(off).verdict(from(kOurHost, "http://" + kOurHost)) == "403");
+
+    auto insecure = remote();
+    insecure.insecure = true;  // nothing but Host tells the own page, and Host is not checked
+    CHECK(Fixture(insecure).verdict(from("10.0.0.1:2537", "http://10.0.0.1:2537")) == "anyone");
+    CHECK(Fixture(insecure).verdict(from("[fe80::1]", "http://[fe80::1]")) == "anyone");
+    CHECK(Fixture(insecure).verdict(from("evil.org:2537", "http://evil.org:2537")) == "403");
+    const Fixture tokens(remote(), {{"ann", kSecret}});  // no other page knows the token
+    CHECK(tokens.verdict(from("gpu-host:2537", "http://gpu-host:2537")) == "401");
+
+    auto with_tls = remote();
+    with_tls.tls.certificate = "server.pem";
+    const Fixture tls(with_tls, {{"ann", kSecret}});
+    CHECK_FALSE(tls.access.check_place(from("gpu-host:2537", "https://gpu-host:2537")));
+    CHECK(tls.access.check_place(from("gpu-host:2537", "http://gpu-host:2537")));
+}
+
+TEST_CASE("files of the dashboard need no token, but everything else that a request needs", "[server]") {
+    const auto verdict = [](const Fixture& fixture, const net::RequestHead& head) {
+        const auto rejected = fixture.access.check_page(head);
+        return rejected ? rejected->status : 200;
+    };
+    const Fixture tokens(ServerOptions(), {{"ann", kSecret}}), own{ServerOptions()};
+    auto foreign = request(kOurHost), other_user = request(kOurHost);
+    foreign.headers.add("Origin", "https://evil.org");
+    other_user.peer.uid = ::getuid() + 1;
+    CHECK(verdict(tokens, request(kOurHost)) == 200);
+    CHECK(verdict(tokens, other_user) == 200);
+    CHECK(verdict(tokens, request("evil.org")) == 403);
+    CHECK(verdict(tokens, foreign) == 403);
+    CHECK(verdict(own, request(kOurHost)) == 200);
+    CHECK(verdict(own, other_user) == 403);
+    auto options = remote();
+    options.tls.authorities = "ca.pem";
+    CHECK(verdict(Fixture(options, {{"ann", kSecret}}), request("x")) == 401);
+}
+
+TEST_CASE("a page names its token as a subprotocol of its WebSocket", "[server]") {
+    const auto offering = [](std::initializer_list<const char*> lists) {
+        net::Headers headers;
+        for (const char* list : lists)
+            headers.add("Sec-WebSocket-Protocol", list);
+        return headers;
+    };
+    CHECK(token_of_page(offering({"shared-tensor, shared-tensor.token.a%20%28b%29%2F"})) == "a (b)/");
+    CHECK_FALSE(token_of_page(offering({})));
+    CHECK_FALSE(token_of_page(offering({"shared-tensor"})));
+    CHECK_FALSE(token_of_page(offering({"shared-tensor.token.%zz"})));
+    CHECK_FALSE(token_of_page(offering({"shared-tensor.token.a, shared-tensor.token.b"})));
+    CHECK_FALSE(token_of_page(offering({"shared-tensor.token.a", "shared-tensor.token.b"})));
+    const Fixture fixture(ServerOptions(), {{"ann", kSecret}, {"ben", kOther}});
+    const std::string protocols = "shared-tensor, shared-tensor.token." + kSecret;
+    auto head = request(kOurHost), both = request(kOurHost, bearer(kOther));
+    head.headers.add("Sec-WebSocket-Protocol", protocols);
+    both.headers.add("Sec-WebSocket-Protocol", protocols);
+    CHECK(fixture.verdict(head) == "token:ann");
+    CHECK(fixture.verdict(both) == "token:ben");
+}
+
 TEST_CASE("with tokens nobody gets in without one, and what it allows goes with whom it let in", "[server]") {
     const Fixture fixture(ServerOptions(), {{"ann", kSecret, false, {"add"}}, {"ben", kOther, true}});
     CHECK(fixture.verdict(request(kOurHost, bearer(kSecret))) == "token:ann");

@@ -355,3 +355,59 @@ TEST_CASE("a function is brief until a run took milliseconds, and one that hung 
         CHECK(time.brief() == brief);
     }
 }
+
+TEST_CASE("live calls are listed with their state and progress, and one is cancelled by its owner or an admin",
+          "[service]") {
+    Functions functions;
+    functions.registry.add("reports", [&](Context& context) {
+        context.progress(0.25, "a quarter");
+        functions.started.set();
+        context.sleep_for(std::chrono::minutes(1));
+        context.check_cancelled();
+    });
+    Calls calls(functions.registry, workers(2));
+    auto reports = calls.started("reports", Json::array());
+    functions.started.wait();
+    auto waits = calls.started("one", {1});
+    auto waits_longer = calls.started("one", {2});
+    const auto list = calls.dispatcher.live_calls(std::nullopt);
+    REQUIRE(list.size() == 3);
+    const auto named = [&](const char* function) {
+        std::vector<runtime::Execution::View> found;
+        for (const auto& one : list) {
+            if (one.function == function) found.push_back(one);
+        }
+        return found;
+    };
+    REQUIRE(named("reports").size() == 1);
+    const auto running = named("reports").front();
+    CHECK(running.running);
+    CHECK(running.principal == "uid:1");
+    CHECK(running.fraction == 0.25);
+    CHECK(running.message == "a quarter");
+    REQUIRE(named("one").size() == 2);
+    CHECK_FALSE(named("one").back().running);  // it waits for the place of the other one
+    CHECK(calls.dispatcher.live_calls("uid:2").empty());
+
+    CHECK_FALSE(calls.dispatcher.cancel(running.id, "uid:2"));
+    CHECK_FALSE(calls.dispatcher.cancel("c-0", std::nullopt));
+    CHECK(calls.dispatcher.cancel(running.id, "uid:1"));
+    CHECK(Calls::end_of(*reports.waiter) == kCancelled);
+    CHECK(calls.dispatcher.cancel(named("one").back().id, std::nullopt));
+    CHECK(Calls::end_of(*waits_longer.waiter) == kCancelled);
+    functions.go.set();
+    CHECK(Calls::end_of(*waits.waiter) == 0);
+    CHECK_FALSE(calls.dispatcher.cancel(running.id, std::nullopt));  // it has ended
+}
+
+TEST_CASE("a task among the live calls is cancelled as a task", "[service]") {
+    Functions functions;
+    Calls calls(functions.registry, workers(2));
+    const auto id = std::get<std::string>(calls.submit("hold", {1}));
+    functions.started.wait();
+    const auto list = calls.dispatcher.live_calls("uid:1");
+    REQUIRE(list.size() == 1);
+    CHECK(list.front().task == id);
+    CHECK(calls.dispatcher.cancel(list.front().id, "uid:1"));
+    CHECK(calls.ended(id).state == tasks::TaskState::cancelled);
+}

@@ -1,0 +1,89 @@
+// JSON-RPC messages with tensors: JSON, or a frame of JSON and bytes (docs/protocol.md, "Tensors as bytes").
+
+import { Tensor } from "./tensor.js";
+
+const ALIGNMENT = 64;
+const up = (size) => Math.ceil(size / ALIGNMENT) * ALIGNMENT;
+
+/** JSON has all integers; JavaScript's numbers have 53 bits. */
+function integer(value) {
+  if (typeof JSON.rawJSON === "function") return JSON.rawJSON(String(value));
+  if (BigInt(Number(value)) === value) return Number(value);
+  throw new RangeError(`${value} has more than 53 bits, which this browser cannot write as JSON`);
+}
+
+/**
+ * The text of a message; if it holds tensors, also the frame.
+ * @returns {{json: string, tensors?: Uint8Array}}
+ */
+export function encode(message) {
+  const parts = [];
+  let size = 0;
+  const walk = (value) => {
+    if (typeof value === "bigint") return integer(value);
+    if (typeof value === "number" && !Number.isFinite(value)) return String(value);
+    if (value === null || typeof value !== "object") return value;
+    const tensor = Tensor.isArray(value) ? new Tensor(value) : value;
+    if (tensor instanceof Tensor) {
+      const offset = up(size);
+      parts.push([offset, tensor.bytes]);
+      size = offset + tensor.bytes.length;
+      const body = { offset, size: tensor.bytes.length };
+      return { $tensor: { dtype: tensor.dtype, shape: tensor.shape, body } };
+    }
+    if (Array.isArray(value)) return value.map(walk);
+    return Object.fromEntries(Object.entries(value).map(([key, member]) => [key, walk(member)]));
+  };
+  const json = JSON.stringify(walk(message));
+  if (parts.length === 0) return { json };
+  const text = new TextEncoder().encode(json);
+  const start = up(8 + text.length);
+  const frame = new Uint8Array(start + size).fill(0x20, 8 + text.length, start);
+  new DataView(frame.buffer).setBigUint64(0, BigInt(start - 8), true);
+  frame.set(text, 8);
+  for (const [offset, bytes] of parts) frame.set(bytes, start + offset);
+  return { json, tensors: frame };
+}
+
+/** The JSON and the bytes of a frame. */
+export function split(buffer) {
+  const length = Number(new DataView(buffer).getBigUint64(0, true));
+  const text = new TextDecoder().decode(new Uint8Array(buffer, 8, length));
+  return [text, new Uint8Array(buffer, 8 + length)];
+}
+
+function fromBase64(text) {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+}
+
+function ofWord(value) {
+  return { NaN: NaN, Infinity: Infinity, "-Infinity": -Infinity }[value] ?? value;
+}
+
+function tensorOf(descriptor, bytes) {
+  const { dtype, shape, strides, body, base64, data } = descriptor;
+  if (body) return Tensor.fromBytes(bytes.subarray(body.offset, body.offset + body.size), shape, dtype, strides);
+  if (base64 !== undefined) return Tensor.fromBytes(fromBase64(base64), shape, dtype);
+  if (data === undefined) return { $tensor: descriptor };
+  if (dtype.startsWith("complex")) {
+    const parts = [data].flat(Infinity).map(ofWord);
+    return new Tensor(new (dtype === "complex128" ? Float64Array : Float32Array)(parts), shape,
+      dtype === "complex128" ? dtype : "complex64");
+  }
+  const flat = [data].flat(Infinity).map(ofWord);
+  const half = dtype === "float16" || dtype === "bfloat16";
+  return reshaped(Tensor.fromNested(flat, half ? "float32" : dtype), shape);
+}
+
+const reshaped = (tensor, shape) => new Tensor(tensor.data, shape, tensor.dtype);
+
+/** Reads a message; its tensors become Tensor. `bytes`: those of a frame. */
+export function decode(text, bytes = new Uint8Array()) {
+  return JSON.parse(text, (_, value) => {
+    if (value === null || typeof value !== "object" || Array.isArray(value)) return value;
+    const keys = Object.keys(value);
+    if (keys.length !== 1) return value;
+    if (keys[0] === "$tensor" && typeof value.$tensor === "object") return tensorOf(value.$tensor, bytes);
+    return keys[0] === "$literal" ? value.$literal : value;
+  });
+}

@@ -1,0 +1,155 @@
+/** The dtypes: the typed array that holds their elements, and how many of its numbers one element has. */
+const DTYPES = {
+  bool: [Uint8Array, 1],
+  uint8: [Uint8Array, 1],
+  int8: [Int8Array, 1],
+  uint16: [Uint16Array, 1],
+  int16: [Int16Array, 1],
+  uint32: [Uint32Array, 1],
+  int32: [Int32Array, 1],
+  uint64: [BigUint64Array, 1],
+  int64: [BigInt64Array, 1],
+  float32: [Float32Array, 1],
+  float64: [Float64Array, 1],
+  complex64: [Float32Array, 2],
+  complex128: [Float64Array, 2],
+  // JavaScript has no arrays of these: `data` holds their bits, and numbers() decodes the first two.
+  float16: [Uint16Array, 1],
+  bfloat16: [Uint16Array, 1],
+  complex32: [Uint16Array, 2],
+  float8_e4m3fn: [Uint8Array, 1],
+  float8_e4m3fnuz: [Uint8Array, 1],
+  float8_e5m2: [Uint8Array, 1],
+  float8_e5m2fnuz: [Uint8Array, 1],
+  float8_e8m0fnu: [Uint8Array, 1],
+  float4_e2m1fn_x2: [Uint8Array, 1],
+};
+
+const NATURAL = new Map([
+  [Uint8Array, "uint8"],
+  [Uint8ClampedArray, "uint8"],
+  [Int8Array, "int8"],
+  [Uint16Array, "uint16"],
+  [Int16Array, "int16"],
+  [Uint32Array, "uint32"],
+  [Int32Array, "int32"],
+  [BigUint64Array, "uint64"],
+  [BigInt64Array, "int64"],
+  [Float32Array, "float32"],
+  [Float64Array, "float64"],
+]);
+
+export const product = (shape) => shape.reduce((count, size) => count * size, 1);
+
+function half(bits) {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const exponent = (bits >> 10) & 0x1f;
+  const fraction = bits & 0x3ff;
+  if (exponent === 0) return sign * fraction * 2 ** -24;
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
+}
+
+function bfloat(bits) {
+  const view = new DataView(new ArrayBuffer(4));
+  view.setUint32(0, bits * 65536);
+  return view.getFloat32(0);
+}
+
+function rowsFirst(data, shape, strides, width) {
+  const out = new data.constructor(product(shape) * width);
+  const index = shape.map(() => 0);
+  for (let to = 0; to < out.length; to += width) {
+    const from = index.reduce((sum, at, dimension) => sum + at * strides[dimension], 0) * width;
+    for (let part = 0; part < width; part++) out[to + part] = data[from + part];
+    for (let d = shape.length - 1; d >= 0 && ++index[d] === shape[d]; d--) index[d] = 0;
+  }
+  return out;
+}
+
+/** A tensor: a typed array, rows first, with its shape and dtype. */
+export class Tensor {
+  /**
+   * @param {TypedArray|number[]} data the elements, rows first; an array of numbers becomes float32 without `dtype`.
+   * @param {number[]} [shape] default: one dimension.
+   * @param {string} [dtype] default: that of the typed array. "bool", "float16", ... where an array serves several.
+   */
+  constructor(data, shape, dtype) {
+    if (Array.isArray(data)) data = new (DTYPES[dtype ?? "float32"]?.[0] ?? Float32Array)(data);
+    dtype ??= NATURAL.get(data.constructor);
+    const [array, width] = DTYPES[dtype] ?? [];
+    if (array === undefined) throw new TypeError(`"${dtype}" is not a dtype of shared_tensor`);
+    const fits = data instanceof array || (data instanceof Uint8ClampedArray && array === Uint8Array);
+    if (!fits) throw new TypeError(`a tensor of ${dtype} takes a ${array.name}, not a ${data.constructor.name}`);
+    this.shape = shape ?? [data.length / width];
+    if (product(this.shape) * width !== data.length)
+      throw new RangeError(`${data.length / width} elements do not fit the shape [${this.shape}]`);
+    this.dtype = dtype;
+    this.data = data;
+  }
+
+  /** Whether `value` is a typed array that can be sent as a tensor. */
+  static isArray(value) {
+    return ArrayBuffer.isView(value) && NATURAL.has(value.constructor);
+  }
+
+  /** A tensor of nested arrays of numbers or of booleans. */
+  static fromNested(nested, dtype) {
+    const shape = [];
+    for (let level = nested; Array.isArray(level); level = level[0]) shape.push(level.length);
+    const flat = Array.isArray(nested) ? nested.flat(shape.length - 1) : [nested];
+    if (flat.some(Array.isArray) || flat.length !== product(shape)) throw new RangeError("rows have unequal lengths");
+    const kinds = new Set(flat.map((one) => typeof one));
+    if (flat.length > 0 && !(kinds.size === 1 && (kinds.has("number") || kinds.has("boolean") || kinds.has("bigint"))))
+      throw new TypeError("a tensor has only numbers, or only true and false");
+    dtype ??= kinds.has("boolean") ? "bool" : kinds.has("bigint") ? "int64" : "float32";
+    const array = DTYPES[dtype]?.[0];
+    if (array === undefined) throw new TypeError(`"${dtype}" is not a dtype of shared_tensor`);
+    const big = array === BigInt64Array || array === BigUint64Array;
+    return new Tensor(array.from(flat, (one) => (big ? BigInt(one) : Number(one))), shape, dtype);
+  }
+
+  /** The tensor of bytes, little endian. `strides` in elements: the result has the elements rows first. */
+  static fromBytes(bytes, shape, dtype, strides) {
+    const [array, width] = DTYPES[dtype] ?? [];
+    if (array === undefined) throw new TypeError(`this client does not know the dtype "${dtype}"`);
+    const size = array.BYTES_PER_ELEMENT;
+    const fits = bytes.byteOffset % size === 0;
+    const own = fits ? bytes : bytes.slice();
+    const data = new array(own.buffer, own.byteOffset, Math.floor(own.byteLength / size));
+    return new Tensor(strides ? rowsFirst(data, shape, strides, width) : data, shape, dtype);
+  }
+
+  /** Number of elements. */
+  get size() {
+    return product(this.shape);
+  }
+
+  /** The bytes of the elements, little endian; not a copy. */
+  get bytes() {
+    return new Uint8Array(this.data.buffer, this.data.byteOffset, this.data.byteLength);
+  }
+
+  /** The elements as numbers, rows first; of complex elements the absolute values. 64-bit integers are rounded. */
+  numbers() {
+    const { data, dtype } = this;
+    if (dtype === "float16") return Float32Array.from(data, half);
+    if (dtype === "bfloat16") return Float32Array.from(data, bfloat);
+    if (dtype === "complex32") return Float32Array.from({ length: this.size }, (_, i) =>
+      Math.hypot(half(data[2 * i]), half(data[2 * i + 1])));
+    if (dtype.startsWith("complex")) return Float64Array.from({ length: this.size }, (_, i) =>
+      Math.hypot(data[2 * i], data[2 * i + 1]));
+    return data instanceof BigInt64Array || data instanceof BigUint64Array ? Float64Array.from(data, Number) : data;
+  }
+
+  /** Nested arrays of numbers, as deep as the shape. */
+  toNested() {
+    const numbers = this.numbers();
+    const build = (depth, from, count) => {
+      if (depth === this.shape.length) return numbers[from];
+      const step = count / (this.shape[depth] || 1);
+      return Array.from({ length: this.shape[depth] }, (_, i) => build(depth + 1, from + i * step, step));
+    };
+    return build(0, 0, this.size);
+  }
+}
