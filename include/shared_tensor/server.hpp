@@ -37,6 +37,13 @@ struct OperationsOptions {
     int socket = -1;  ///< a listening TCP socket that another process opened, in place of `listen`; -1: none
 };
 
+/// What a server logs besides its own events. The daemon's log goes to standard error; its level is not part of this.
+struct LogOptions {
+    /// A file that gets one line for each HTTP request; "-": standard output; empty: none. docs/logs.md has the form.
+    std::string access_log{};
+    std::chrono::milliseconds slow_call{0};  ///< a call that takes longer is logged as a warning; 0: none is
+};
+
 /// The addresses, contents and limits of a server. The defaults are safe: only loopback, only the server's own user (or
 /// root). If 0 stands for a value that depends on the machine, the server's constructor computes this value.
 struct ServerOptions {
