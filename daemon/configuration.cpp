@@ -84,11 +84,4 @@ std::string print_config(DaemonOptions options) {
     return text;
 }
 
-void check_config(const DaemonOptions& options) {
-    (void)plugin_groups(options);
-    ServerOptions server = options.server;
-    server.models.clear();
-    const Server checked(Registry(), std::move(server));
-}
-
 }  // namespace shared_tensor::daemon

@@ -22,7 +22,4 @@ void apply_file(const std::vector<server::Option>& table, const std::string& pat
 /// The options with the values that the server will use, each with its origin as a comment.
 std::string print_config(DaemonOptions options);
 
-/// Checks what a start would check, but loads no plugin and no model, and listens nowhere. Throws what the start would.
-void check_config(const DaemonOptions& options);
-
 }  // namespace shared_tensor::daemon

@@ -48,6 +48,7 @@ inline constexpr std::array<OtherOption, 8> kOtherOptions{
 struct ParsedOptions {
     DaemonOptions options;
     std::optional<std::string> print;  ///< text to print instead of serving: --help, --version, ...
+    bool checks = false;               ///< --check-config: only check the options
 };
 
 /// Reads all options. Flags have precedence over the environment (SHARED_TENSOR_*), the environment over the --config

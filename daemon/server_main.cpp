@@ -163,6 +163,14 @@ int serve(daemon::DaemonOptions options, daemon::Ending& ending, int argc, char*
     daemon::leave(0);
 }
 
+/// Checks what a start would check, but loads no plugin and no model, and listens nowhere. Throws what the start would.
+void check(const daemon::DaemonOptions& options) {
+    (void)daemon::plugin_groups(options);
+    ServerOptions server = options.server;
+    server.models.clear();
+    const Server checked(Registry(), std::move(server));
+}
+
 /// A worker process: the server's process started it with its own command line.
 int work(int argc, char** argv) {
     handle_memory_faults();
@@ -199,6 +207,11 @@ int main(int argc, char** argv) {
         if (doctor && !parsed.print) return daemon::doctor(parsed.options);
         if (parsed.print) {
             std::cout << *parsed.print << '\n';
+            return 0;
+        }
+        if (parsed.checks) {
+            check(parsed.options);
+            std::cout << "the configuration is good\n";
             return 0;
         }
         return serve(parsed.options, ending, argc, argv);

@@ -312,8 +312,9 @@ constexpr const char* kRemembered = "600";  // seconds
 
 std::optional<net::Response> answer_preflight(const net::RequestHead& head, const Access& access) {
     if (head.method != "OPTIONS") return std::nullopt;
-    if (!head.headers.find("Origin") || !head.headers.find("Access-Control-Request-Method")) return std::nullopt;
-    if (access.check_place(head)) return std::nullopt;
+    const auto origin = head.headers.find("Origin");
+    if (!origin || !head.headers.find("Access-Control-Request-Method")) return std::nullopt;
+    if (!access.is_allowed_origin(*origin) || access.check_place(head)) return std::nullopt;
     net::Response response;
     response.status = 204;
     let_page_read(head, access, response.headers);

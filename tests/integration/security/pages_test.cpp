@@ -73,7 +73,17 @@ TEST_CASE("a page of any other origin is rejected, and hears nothing of CORS", "
     for (const char* origin : {"https://evil.example", "https://page.example.evil.example", "http://page.example",
                                "https://PAGE.example", "null"})
         is_rejected(daemon.port(), origin);
+    is_rejected(shared_daemon(), kPage);
+    const OwnDaemon without_pages({"--no-dashboard"});
+    is_rejected(without_pages.port(), "http://127.0.0.1:" + std::to_string(without_pages.port()));
+}
+
+TEST_CASE("a page of the daemon itself needs no CORS, and is admitted", "[security][pages]") {
     const int port = shared_daemon();
-    for (const std::string& origin : {std::string(kPage), "http://127.0.0.1:" + std::to_string(port)})
-        is_rejected(port, origin);
+    const std::string origin = "http://127.0.0.1:" + std::to_string(port);
+    const HttpReply asked = preflight(port, origin), used = ping(port, {{"Origin", origin}});
+    CHECK(used.status == 200);
+    CHECK(asked.status == 405);  // a browser asks only for pages of other origins
+    for (const HttpReply& reply : {asked, used})
+        CHECK(reply.head.find("Access-Control") == std::string::npos);
 }
