@@ -38,7 +38,7 @@ struct OtherOption {
 inline constexpr std::array<OtherOption, 8> kOtherOptions{
     {{"config", 0, "FILE", "TOML file with any of these options", true},
      {"print-config", 0, "", "print the options in force, with their origins, as such a file, and end", true},
-     {"check-config", 0, "", "check the options and the files that they name, and end", true},
+     {"check-config", 0, "", "check the options and the files that they name, and end", false},
      {"completion", 0, "SHELL", "print the completion for bash, zsh or fish and end", false},
      {"manual", 0, "", "print the manual page, for man -l -, and end", false},
      {"version", 0, "", "print the version and end", true},

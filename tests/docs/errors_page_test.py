@@ -71,7 +71,7 @@ class ErrorsPage(unittest.TestCase):
                 if words(text)[:40].strip() not in page:
                     missing.append(f"{path.relative_to(ROOT)}: {text}")
         self.assertGreater(found, 90)
-        self.assertEqual(missing, [], "docs/errors.md lacks these texts")
+        self.assertEqual("\n".join(missing), "", "docs/errors.md lacks these texts")
 
     def test_a_new_text_in_the_source_would_be_found(self):
         source = """throw Failure(json_rpc::busy(wait(1),

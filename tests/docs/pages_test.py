@@ -14,7 +14,7 @@ TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 BLOCK = re.compile(r"(?:^<!-- ([^\n]*) -->\n)?^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PLAIN = {"toml", "", "ini", "yaml", "cmake", "nginx"}  # no test reads these
-TESTED = {"cpp", "console", "python", "json", "python run", "python server"}
+TESTED = {"cpp", "js", "console", "python", "json", "python run", "python server"}
 LANGUAGES = PLAIN | TESTED | {f"{kind} {side}" for kind in ("json", "http") for side in ("request", "response")}
 
 
@@ -100,6 +100,7 @@ class Pages(unittest.TestCase):
         compiled = pages_in("tests/docs/CMakeLists.txt", r"[\w/.-]+\.md")
         replayed = pages_in("tests/integration/CMakeLists.txt", r"(?<=PROJECT_SOURCE_DIR}/)[\w/.-]+\.md")
         run = set().union(*(pages_in(name_of(test), r"[\w/.-]+\.md") for test in (ROOT / "tests/python").glob("*.py")))
+        in_browser = pages_in("tests/dashboard/test_client.py", r"docs/[\w/.-]+\.md")
         faults = []
         for page, text in TEXTS.items():
             name = name_of(page)
@@ -112,6 +113,8 @@ class Pages(unittest.TestCase):
                     tested = name in compiled
                 elif language.startswith("python"):
                     tested = name in run
+                elif language == "js":
+                    tested = name in in_browser
                 else:
                     continue
                 if not tested:

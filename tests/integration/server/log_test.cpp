@@ -411,6 +411,7 @@ TEST_CASE("a worker process that crashes names its function, and the caller lear
 
     call(daemon.port(), "log_from_a_thread", {"of a worker"}, named("req-2"));
     CHECK(object_with(daemon, {{"message", "of a worker"}})["request_id"] == "req-2");
+    CHECK_FALSE(object_with(daemon, {{"message", "call"}, {"request_id", "req-2"}}).is_null());
     const auto objects = objects_in(daemon.log());
     CHECK(std::count_if(objects.begin(), objects.end(), [](const Json& object) {
               return object["message"] == "call" && object.value("request_id", "") == "req-2";

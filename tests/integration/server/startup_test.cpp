@@ -59,7 +59,7 @@ TEST_CASE("a flag wins over the environment, that over the file, that over the d
     CHECK(configured({"--token-file", folder.write("t", "me:" + secret)}).dump().find(secret) == std::string::npos);
 }
 
-TEST_CASE("--print-config names the origin of each value, and is a file for --config", "[server]") {
+TEST_CASE("The text of --print-config names the origin of each value, and is a file for --config", "[server]") {
     TemporaryFolder folder;
     const std::string file = folder.write("c.toml", "# mine\nworkers = 3\n");
     const Words options{"--config", file, "--queue=1", "--no-cache", "--print-config"};
@@ -78,7 +78,7 @@ TEST_CASE("--print-config names the origin of each value, and is a file for --co
           configured(options, {"SHARED_TENSOR_TIMEOUT=2s"}));
 }
 
-TEST_CASE("--check-config says whether a server would start with the options", "[server]") {
+TEST_CASE("The option --check-config says whether a server would start with the options", "[server]") {
     TemporaryFolder folder;
     const Ended good = run_daemon({"--check-config", "--config", folder.write("c.toml", "workers = 3\n")});
     CHECK(good.code == 0);

@@ -131,10 +131,10 @@ TEST_CASE("options in force: what depends on the machine has its value, what was
 
 TEST_CASE("server.options names the origin of each value: flag, environment, file, program or default", "[daemon]") {
     const test::TemporaryFolder folder;
-    std::ofstream(folder.path() + "/config.json") << R"({"max-sessions": 5, "queue": 6, "max-wait": "7s"})";
+    std::ofstream(folder.path() + "/config.toml") << "max-sessions = 5\nqueue = 6\nmax-wait = \"7s\"\n";
     ::setenv("SHARED_TENSOR_QUEUE", "60", 1);
     ::setenv("SHARED_TENSOR_MAX_WAIT", "70s", 1);
-    const std::string config = folder.path() + "/config.json";
+    const std::string config = folder.path() + "/config.toml";
     std::vector<std::string> words{"shared-tensor-server", "--config", config, "--max-wait", "2s",
                                    "--no-cache",           "--load",   "a.so"};
     std::vector<char*> arguments;
@@ -149,7 +149,7 @@ TEST_CASE("server.options names the origin of each value: flag, environment, fil
     for (const auto& one : server::describe_options(server::in_force(options)))
         by_name[one["name"]] = one;
     const auto origin = [&](const char* name) { return by_name.at(name).at("origin").get<std::string>(); };
-    CHECK(origin("max-sessions") == config);
+    CHECK(origin("max-sessions") == config + ", line 1");
     CHECK(origin("queue") == "SHARED_TENSOR_QUEUE");
     CHECK(origin("max-wait") == "--max-wait");
     CHECK(origin("cache") == "--no-cache");

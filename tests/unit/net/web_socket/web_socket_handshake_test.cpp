@@ -78,7 +78,7 @@ TEST_CASE("only GET asks for a WebSocket, also where the rest is wrong", "[http]
 }
 
 TEST_CASE("an answer names the subprotocol that the server chose, or none", "[http]") {
-    const std::string plain = net::render_switching(kKey), chosen = net::render_switching(kKey, "shared-tensor");
+    const std::string plain = net::render_switching(kKey), chosen = net::render_switching(kKey, {}, "shared-tensor");
     CHECK(plain.find("Sec-WebSocket-Protocol") == std::string::npos);
     CHECK(chosen.find("\r\nSec-WebSocket-Protocol: shared-tensor\r\n") != std::string::npos);
     CHECK(plain.ends_with("\r\n\r\n"));
