@@ -28,6 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kClients = 6;
 constexpr std::uint64_t kMaxGrowth = 96 << 20;
+constexpr std::size_t kMoreDescriptors = 16;  // idle connections to worker processes; ten minutes of leaks are more
 
 std::chrono::seconds duration_of_soak() {
     const char* const seconds = std::getenv("SHARED_TENSOR_SOAK_SECONDS");
@@ -183,7 +184,7 @@ TEST_CASE("nothing is lost, doubled, wrong or left, whoever is killed or restart
         if (part == 1) warm.emplace(daemon);
     }
     const Held rest(daemon);
-    CHECK(rest.descriptors <= warm->descriptors + 2);
+    CHECK(rest.descriptors <= warm->descriptors + kMoreDescriptors);
     CHECK(rest.bytes <= warm->bytes + kMaxGrowth);
     WARN(killed << " clients were killed; " << warm->bytes / 1'000'000 << " MB, then " << rest.bytes / 1'000'000
                 << " MB; " << warm->descriptors << " descriptors, then " << rest.descriptors);
