@@ -19,7 +19,6 @@ from typing import Any
 from . import _convert, _core
 from .client import Client
 
-
 Progress = bool | Callable[[int, int], Any]
 """True for a progress bar, or a function that is called with the bytes that arrived and the size."""
 

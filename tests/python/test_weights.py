@@ -9,7 +9,7 @@ import sys
 import threading
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy
 import pytest
@@ -79,7 +79,7 @@ def test_the_progress_of_a_transfer_to_another_host(
 
         class Bar:
             total = n = 0
-            closed: list[int] = []
+            closed: ClassVar[list[int]] = []
 
             def __init__(self, **options: Any) -> None: ...
             def update(self, more: int) -> None:
