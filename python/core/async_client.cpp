@@ -58,10 +58,6 @@ void finish(const PyValue& done, std::future<PyValue> outcome, const Receipt& re
     }
 }
 
-struct Stop {
-    std::stop_source source;
-};
-
 struct PyAsyncTask {
     AsyncTask<PyValue> task;
 };
@@ -69,7 +65,7 @@ struct PyAsyncTask {
 }  // namespace
 
 void define_async_client(nb::module_& module) {
-    nb::class_<Stop>(module, "Stop").def("request", [](Stop& self) {
+    nb::class_<Stop>(module, "Stop").def(nb::init<>()).def("request", [](Stop& self) {
         const nb::gil_scoped_release release;
         self.source.request_stop();
     });

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <stop_token>
+
 #include <nanobind/nanobind.h>
 
 namespace shared_tensor {
@@ -7,6 +9,11 @@ struct Published;
 }
 
 namespace shared_tensor::python {
+
+/// The class Stop of the module: request() ends the work to which it belongs.
+struct Stop {
+    std::stop_source source;
+};
 
 /// Adds Client, Task, Batch, StreamCall and their parts to the module; shared_tensor.client wraps them for users.
 void define_clients(nanobind::module_& module);
@@ -16,7 +23,7 @@ void define_named_tensors(nanobind::module_& module);
 /// The fields of shared_tensor.Published.
 nanobind::tuple tuple_of(const Published& made);
 
-/// Adds AsyncClient. shared_tensor.async_client wraps it for users.
+/// Adds Stop and AsyncClient. shared_tensor.async_client wraps it for users.
 void define_async_client(nanobind::module_& module);
 
 }  // namespace shared_tensor::python

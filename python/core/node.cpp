@@ -117,11 +117,6 @@ nb::dict peers_of(const std::map<std::string, ClientStatistics>& peers) {
     return by_url;
 }
 
-/// Ends the work to which it was passed.
-struct Stop {
-    std::stop_source source;
-};
-
 /// Publishes a tensor, or a dict of tensors as a set. Returns the name, the version and the bytes.
 nb::tuple publish(const PyNode& self, const std::string& name, nb::handle value,
                   const std::map<std::string, std::string>& metadata, std::optional<std::uint64_t> if_version,
@@ -204,7 +199,6 @@ nb::bytes bytes_of_tensor(const Tensor& tensor) {
 }  // namespace
 
 void define_node(nb::module_& module) {
-    nb::class_<Stop>(module, "Stop").def(nb::init<>()).def("request", [](Stop& self) { self.source.request_stop(); });
     nb::class_<PyNode>(module, "Node")
         .def(
             "__init__",
