@@ -11,7 +11,13 @@ export function functionsView() {
   const list = h("ul", { class: "list" });
   const search = h("input", { id: searchId, type: "search", autocomplete: "off", oninput: fill });
   const place = h("div");
-  const chosen = () => decodeURIComponent(location.hash.split("/").slice(1).join("/"));
+  function chosen() {
+    try {
+      return decodeURIComponent(location.hash.split("/").slice(1).join("/"));
+    } catch {
+      return ""; // a link that somebody wrote wrongly
+    }
+  }
 
   function fill() {
     const word = search.value.toLowerCase();

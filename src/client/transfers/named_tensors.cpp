@@ -162,9 +162,14 @@ Client NamedTensors::repeating() const {
     return client_.with(options);
 }
 
+/// False also for a client that may not list names.
 bool NamedTensors::has(std::string_view name) const {
     client::SlotOf<page_of> page;
-    repeating().call_into("tensor.list", detail::ArgumentsOf(named("prefix", name), named("limit", 1)), page);
+    try {
+        repeating().call_into("tensor.list", detail::ArgumentsOf(named("prefix", name), named("limit", 1)), page);
+    } catch (const NotAuthorised&) {
+        return false;
+    }
     return !page.value.list.empty() && page.value.list.front().name == name;  // the first in alphabetical order
 }
 

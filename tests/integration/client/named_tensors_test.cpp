@@ -168,6 +168,20 @@ TEST_CASE_METHOD(Named, "Later versions of large tensors take the memory of olde
     }
 }
 
+TEST_CASE("A client that may only put publishes large versions", "[client][names][memory]") {
+    TemporaryFolder folder;
+    const std::string secret(32, 'p');
+    const std::string tokens = folder.write("tokens", "putter:" + secret + ":allow=tensor.put\n");
+    const ExampleDaemon server({"--token-file", tokens});
+    ClientOptions options;
+    options.url = server.url();
+    options.token = secret;
+    const Client client(options);
+    const TensorRef x = filled(1, 1 << 21);
+    CHECK(NamedTensors(client).put("x", x).version == 1);
+    CHECK(NamedTensors(client).put("x", x).version == 2);
+}
+
 TEST_CASE("Later versions beyond the limits of uploads are published too", "[client][names][memory]") {
     const ExampleDaemon server({"--max-upload-bytes", "1MiB"});
     const NamedTensors names(server.client());
