@@ -1,5 +1,5 @@
 """Two containers on one host, made without an engine: each has its own users, PIDs, mounts, network and root file
-system (that of deploy/container). They share only a folder with the server's Unix socket."""
+system (the one that deploy/container makes). They share only a folder with the server's Unix socket."""
 
 import pathlib
 import shutil

@@ -330,7 +330,7 @@ TEST_CASE("no line has a token, an argument, or elements of a tensor", "[server]
     HeaderList framed_headers = alice;
     framed_headers.emplace_back("Content-Type", kFrame);
     CHECK(daemon.post(frame, framed_headers).status == 200);
-    daemon.code("add", {1, 2}, {{"Authorization", "Bearer wrong-secret-of-a-stranger"}});
+    daemon.code("add", {1, 2}, {{"Authorization", "Bearer wrong-secret-of-another-user"}});
     http_request(daemon.port(), "GET", "/healthz?token=" + secret, "", {{"Authorization", "Bearer " + secret}});
     ClientOptions options;
     options.url = daemon.url();
