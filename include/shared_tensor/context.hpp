@@ -38,6 +38,9 @@ struct Caller {
     std::string_view principal;  ///< "uid:1000", "token:NAME"
     std::string_view session;    ///< empty without a session
     std::string_view task;       ///< id of the task that this call runs as, empty for a plain call
+    /// W3C Trace Context of this call, for the spans of its function; empty without tracing. Clients that the function
+    /// uses on its own thread pass it on by themselves.
+    std::string_view traceparent{};
 };
 
 /// The context of a running call. A shared function may take it as its first parameter, `Context&`.

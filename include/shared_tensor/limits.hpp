@@ -28,6 +28,16 @@ struct CompressionOptions {
     int level = 1;                 ///< for bodies that this side sends: 1 (fast) to 9 (small)
 };
 
+/// The spans of calls, and the OpenTelemetry collector that they are sent to. docs/traces.md describes them.
+struct TraceOptions {
+    /// Address of the collector, for OTLP over HTTP: "http://127.0.0.1:4318", or with a path; "https://..." trusts the
+    /// system's authorities. Empty: there are no spans.
+    std::string endpoint{};
+    std::string service_name{};      ///< attribute service.name; empty: ServerOptions::service_name, else a default
+    std::size_t every = 1;           ///< one of so many traces that begin here is recorded; others as their caller says
+    std::size_t max_spans = 10'000;  ///< that wait for the collector; later ones are dropped and counted
+};
+
 /// How much of a stream may be sent and not yet read. The writer waits while either number is used up.
 struct StreamWindow {
     static constexpr std::size_t kUnbounded = static_cast<std::size_t>(-1);  ///< `items` for a reader without reports

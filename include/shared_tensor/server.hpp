@@ -101,6 +101,7 @@ struct ServerOptions {
     bool dashboard = true;  ///< serves the dashboard, a web page, at "/", and admits the requests of that page
     OperationsOptions operations;
     LogOptions log;
+    TraceOptions traces;
     MetricsLimits metrics;
     CallLimits calls{.pool = {.workers = 0}};  ///< workers 0: max(4, cores)
     HttpLimits http;

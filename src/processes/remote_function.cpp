@@ -316,7 +316,10 @@ private:
 class PassedContext final : public Context {
 public:
     PassedContext(Context& own, const CurrentCall& call, const PassedCaller& caller, SteadyTime deadline)
-        : own_(own), call_(call), caller_{own.caller().principal, caller.session, caller.task}, deadline_(deadline) {}
+        : own_(own),
+          call_(call),
+          caller_{own.caller().principal, caller.session, caller.task, caller.traceparent},
+          deadline_(deadline) {}
 
     void progress(double fraction, std::string_view message) override { own_.progress(fraction, message); }
     bool cancelled() const override { return own_.cancelled(); }

@@ -98,6 +98,9 @@ std::string Router::request_id(const net::RequestHead* head) {
 
 void Router::served(const net::ServedRequest& request) noexcept {
     const auto* const admission = static_cast<const Admission*>(request.admission);
+    if (all_.tracer != nullptr && admission != nullptr && admission->path == Admission::Path::tensor)
+        trace_file(*all_.tracer, request, admission->who.name);
+    if (all_.access_log == nullptr) return;
     write_access_line(*all_.access_log, request, admission != nullptr ? admission->who.name : std::string_view());
 }
 

@@ -29,7 +29,7 @@ public:
     bool trusts(const net::Peer& peer) override { return all_.access.is_own_user(peer); }
     net::Response rejection(int status, std::string_view reason, const net::RequestHead* head) override;
     std::string request_id(const net::RequestHead* head) override;
-    bool wants_served() const override { return all_.access_log != nullptr; }
+    bool wants_served() const override { return all_.access_log != nullptr || all_.tracer != nullptr; }
     void served(const net::ServedRequest& request) noexcept override;
     void rejected(int status) override { all_.rejections.count_status(status); }
 

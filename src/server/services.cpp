@@ -12,8 +12,8 @@ namespace shared_tensor::server {
 
 namespace {
 
-runtime::DispatcherOptions dispatcher_options(const ServerOptions& options, const detail::CallMemory& memory) {
-    return {{options.calls}, options.local_socket == "none" ? nullptr : &memory, options.log.slow_call};
+runtime::DispatcherOptions dispatcher_options(const Services& all, const detail::CallMemory& memory) {
+    return {{all.options.calls}, all.options.local_socket == "none" ? nullptr : &memory, all.reporting};
 }
 
 /// Loads libtorch if the server may have models; else returns null. It is loaded before requests are served: so the
@@ -28,6 +28,14 @@ std::unique_ptr<log::LineFile> open_access_log(const std::string& path) try {
     return path.empty() ? nullptr : std::make_unique<log::LineFile>(path);
 } catch (const std::runtime_error& error) {
     throw std::runtime_error(std::string("access-log: ") + error.what());
+}
+
+/// Null without a collector, and in a worker process: the process in front makes the spans of the calls it passes on.
+std::unique_ptr<tracing::Tracer> make_tracer(const ServerOptions& options) {
+    const TraceOptions& traces = options.traces;
+    if (traces.endpoint.empty() || options.named_callers) return nullptr;
+    std::string service = !traces.service_name.empty() ? traces.service_name : options.service_name;
+    return std::make_unique<tracing::Tracer>(traces, service.empty() ? "shared-tensor-server" : std::move(service));
 }
 
 /// One client may hold half of each limit, so that it cannot keep other clients out.
@@ -49,6 +57,8 @@ Services::Services(const Registry& registry, ServerOptions wanted)
       epoch(random_hex(8)),
       compression(CodingOffer::parse(options.compression.codings, options.compression.level)),
       access_log(open_access_log(options.log.access_log)),
+      tracer(make_tracer(options)),
+      reporting{!options.named_callers, options.log.slow_call, tracer.get()},
       credentials(options),
       clients(client_limits(options)),
       access(options, Credentials::tokens_of(options), clients),
@@ -60,7 +70,7 @@ Services::Services(const Registry& registry, ServerOptions wanted)
       names(options.names, options.local_socket == "none" ? nullptr : &local.pool()),
       uploads(options.uploads),
       watches([this](const auto& id, const auto& owner) { return dispatcher.tasks().get(id, owner); }),
-      dispatcher(registry, dispatcher_options(options, allocation)),
+      dispatcher(registry, dispatcher_options(*this, allocation)),
       models(dispatcher.functions(), torch != nullptr ? models::LoadModel(torch->load) : nullptr, options.model_folders,
              models::ModelTable::kMaxLoaded, [this](const std::string& session) { return sessions.is_open(session); }),
       open_rpc(dispatcher.functions(), SHARED_TENSOR_VERSION, {{"Tensor", schema::tensor_component()}}) {

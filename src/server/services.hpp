@@ -26,6 +26,7 @@
 #include "server/rpc/task_watches.hpp"
 #include "tensor/transports/shm_transport.hpp"
 #include "tensor/transports/tensor_transfer.hpp"
+#include "tracing/tracer.hpp"
 
 namespace shared_tensor::server {
 
@@ -87,6 +88,8 @@ struct Services {
     const std::string epoch;
     const CodingOffer compression;                    ///< for clients that accept one of its codings
     const std::unique_ptr<log::LineFile> access_log;  ///< null: none
+    const std::unique_ptr<tracing::Tracer> tracer;    ///< null: there are no spans
+    const runtime::CallReporting reporting;
     HoldBytes hold;           ///< counts what requests make the server hold; set before the first request
     Credentials credentials;  ///< used by the maintenance thread
     Clients clients;

@@ -76,6 +76,10 @@ struct CallOptions {
     /// ClientOptions::accept allows. If none of them is possible, the call fails with TransportNotPossible and the
     /// reasons; no slower transport is used.
     std::string require{};
+    /// The span that the call belongs to (W3C Trace Context): the server's spans are below it. Empty: in a shared
+    /// function the call that it works for, on the function's own thread; else the call begins a trace of its own.
+    /// Throws std::invalid_argument for any other text.
+    std::string traceparent{};
     /// For submit: how long the server keeps the finished task, and when it cancels the task. Nullopt: the server's
     /// default.
     std::optional<std::chrono::milliseconds> task_ttl{}, task_deadline{};
@@ -127,6 +131,8 @@ struct ClientOptions {
     std::string devices = "auto";
 
     StreamWindow stream_window{};  ///< for the Readers of Client::stream()
+    /// Spans of calls, notifications and batches. Off by default: then calls still pass on the trace they belong to.
+    TraceOptions traces{};
 
     RetryStrategy retry = exponential_backoff();
     RetryBudget retry_budget{};

@@ -8,10 +8,12 @@ namespace shared_tensor {
 /// ends, its last line names them. Empty: not known.
 struct CurrentCall {
     std::string_view function, principal;
-    std::string_view request_id;   ///< of the HTTP request: X-Request-Id
-    std::string_view id;           ///< of the JSON-RPC request, as text
-    std::string_view task;         ///< the task's id; empty for a call
-    std::string_view traceparent;  ///< of the HTTP request (W3C Trace Context)
+    std::string_view request_id;  ///< of the HTTP request: X-Request-Id
+    std::string_view id;          ///< of the JSON-RPC request, as text
+    std::string_view task;        ///< the task's id; empty for a call
+    /// Of the call's own span, else of the HTTP request (W3C Trace Context).
+    std::string_view traceparent;
+    std::string_view parent_span{};  ///< OpenSpan::parent; no field
 
     /// Calls `use` with the name and the text of each field that is known.
     template <class Use>

@@ -5,7 +5,9 @@
 
 #include "base/bytes/ids.hpp"
 #include "base/concurrency/at_end.hpp"
+#include "base/log/current_call.hpp"
 #include "base/log/log.hpp"
+#include "client/call/call_span.hpp"
 #include "client/call/failure.hpp"
 #include "client/local/shared_memory.hpp"
 #include "net/message/fields.hpp"
@@ -39,6 +41,20 @@ void wait_in_steps(milliseconds time, milliseconds longest, const std::function<
     }
 }
 
+std::string_view trace_of(const CallOptions& options) {
+    const std::string& given = options.traceparent;
+    if (given.empty()) return current_call != nullptr ? current_call->traceparent : std::string_view();
+    if (net::is_traceparent(given)) return given;
+    throw std::invalid_argument(
+        "CallOptions::traceparent must be a traceparent of W3C Trace Context, version 00, such "
+        "as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+}
+
+void add_trace(net::Headers& headers, const CallOptions& options) {
+    const std::string_view trace = trace_of(options);
+    if (!trace.empty()) headers.add("traceparent", std::string(trace));
+}
+
 Core::Core(ClientOptions options, Dependencies dependencies)
     : options_(completed(std::move(options))),
       compression_(parse_compression(options_.compression.codings, options_.compression.level)),
@@ -50,6 +66,10 @@ Core::Core(ClientOptions options, Dependencies dependencies)
 
 std::unique_ptr<Core::Local> Core::make_local(Dependencies dependencies) const {
     auto made = std::make_unique<Local>(std::move(dependencies), options_.retry_budget);
+    if (const TraceOptions& traces = options_.traces; !traces.endpoint.empty()) {
+        const std::string& service = traces.service_name;
+        made->tracer = std::make_unique<tracing::Tracer>(traces, service.empty() ? "shared-tensor-client" : service);
+    }
     if (shut_down_.load()) {
         made->shut_down.with([](bool& down) { down = true; });
         made->dependencies.sender->shutdown();
@@ -77,6 +97,16 @@ Incoming Core::send(const Outgoing& request, const CallOptions& options, Receipt
     const AtEnd timed([&] {
         if (receipt != nullptr) receipt->total = clock().now() - times.start;
     });
+    tracing::Tracer* const tracer = here().tracer.get();
+    if (tracer == nullptr) return send_tries(request, options, times, receipt);
+    const std::string name = name_of(request);
+    CallSpan span(*tracer, clock(), request.method(), name, trace_of(options));
+    CallOptions traced = options;
+    traced.traceparent = span.traceparent();
+    return span.run([&] { return send_tries(request, traced, times, receipt); });
+}
+
+Incoming Core::send_tries(const Outgoing& request, const CallOptions& options, Times& times, Receipt* receipt) {
     const auto send_as = [&](const Outgoing& form) {
         return retried(options, times, [&](int&) { return send_once(form, options, times, receipt); });
     };
@@ -246,6 +276,7 @@ net::Headers Core::headers_of(const CallOptions& options, const std::string& sha
     }
     headers.add("Shared-Tensor-Accept", std::move(accept));
     if (shared.empty() && compression_) headers.add("Shared-Tensor-Coding", "zstd");
+    add_trace(headers, options);
     if (!options.require.empty()) headers.add("Shared-Tensor-Require", options.require);
     if (const std::string& session = options.session.empty() ? shared : options.session; !session.empty())
         headers.add("Shared-Tensor-Session", session);

@@ -26,6 +26,7 @@
 #include "client/call/outgoing.hpp"
 #include "net/message/message.hpp"
 #include "net/message/text.hpp"
+#include "tracing/tracer.hpp"
 
 namespace shared_tensor::client {
 
@@ -64,6 +65,11 @@ inline constexpr std::chrono::milliseconds kLongestWait{20'000}, kAnswerTime{10'
 /// over. Calls it at least once.
 void wait_in_steps(std::chrono::milliseconds time, std::chrono::milliseconds longest,
                    const std::function<bool(std::chrono::milliseconds step)>& ask);
+
+/// The trace that a call belongs to: its option, else the call that this thread works for; empty: none.
+std::string_view trace_of(const CallOptions& options);
+/// Adds the header traceparent, if the call belongs to a trace.
+void add_trace(net::Headers& headers, const CallOptions& options);
 
 /// The time of a try that follows at once.
 inline constexpr SteadyTime kAtOnce{};
@@ -180,6 +186,7 @@ private:
     std::optional<SteadyTime> next_try(const RpcError& error, const CallOptions& options, const Times& times,
                                        int& tries);
     net::ClientResponse exchange(const net::ClientRequest& request) const;
+    Incoming send_tries(const Outgoing& request, const CallOptions& options, Times& times, Receipt* receipt);
     Incoming send_once(const Outgoing& request, const CallOptions& options, const Times& times, Receipt* receipt);
     net::ClientRequest try_of(const Outgoing& request, const CallOptions& options, const std::string& shared,
                               SteadyTime now, const Times& times) const;
@@ -201,6 +208,7 @@ private:
         const Dependencies dependencies;
         const std::string name = random_hex(4);  ///< the beginning of the names of its requests
         Budget budget;
+        std::unique_ptr<tracing::Tracer> tracer;  ///< null: there are no spans
         std::atomic<bool> coding_known{false};
         CompressionTotals compression;  ///< of uploads and downloads
         LatencyHistogram latency, compute, network;

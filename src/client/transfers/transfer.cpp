@@ -34,6 +34,7 @@ net::ClientResponse Transfer::send(net::ClientRequest request) const {
     for (const auto& [name, value] : core_->headers_)
         request.headers.add(name, value);
     if (!call_->session.empty()) request.headers.add("Shared-Tensor-Session", call_->session);
+    add_trace(request.headers, *call_);
     if (request.deadline == SteadyTime::max()) {  // else it tidies up, after a cancellation too
         request.deadline = std::min(times_.deadline, later(clock().now(), core_->options_.answer_limit));
         request.stop = call_->stop;

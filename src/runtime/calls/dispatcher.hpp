@@ -16,6 +16,7 @@
 #include "protocol/codec/json_source.hpp"
 #include "protocol/codec/value.hpp"
 #include "runtime/batches/batch_queue.hpp"
+#include "runtime/calls/call_report.hpp"
 #include "runtime/calls/execution.hpp"
 #include "runtime/calls/kept_results.hpp"
 #include "runtime/functions/function_table.hpp"
@@ -26,7 +27,7 @@ namespace shared_tensor::runtime {
 
 struct DispatcherOptions : CallLimits {
     const detail::CallMemory* memory = nullptr;  ///< allocates results; outlives the dispatcher; null: none
-    std::chrono::milliseconds slow_call{0};      ///< a task that takes longer is logged as a warning; 0: none is
+    CallReporting reporting{};                   ///< of the runs of tasks
 };
 
 /// One call as it was received. All views refer to the request.
@@ -192,6 +193,7 @@ private:
     json_rpc::Error busy() const;
     json_rpc::Error queue_full(bool for_task) const;
     void keep_result(Execution& execution, const Prepared& prepared);
+    void begin_span(CallOwner& owner) const;
     void follow_as_task(Execution& execution, const std::string& id, std::shared_ptr<RunTime> run_time);
     int code_of_task(const std::string& id, const CallOutcome& of_run) const;
     /// Keeps one call running that no connection waits for, until abandon(): a task, a notification, a call with an

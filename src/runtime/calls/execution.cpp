@@ -57,7 +57,7 @@ json_rpc::Error memory_failed() {
 Execution::Execution(Setup setup)
     : setup_(std::move(setup)),
       name_(setup_.function->name()),
-      caller_{setup_.owner.principal, setup_.owner.session, setup_.owner.task} {}
+      caller_{setup_.owner.principal, setup_.owner.session, setup_.owner.task, setup_.owner.traceparent} {}
 
 Execution::~Execution() = default;
 

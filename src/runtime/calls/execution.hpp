@@ -25,8 +25,8 @@ struct CallOwner {
     std::string principal;
     std::string session;
     std::string task;
-    std::string id{};  ///< its JSON-RPC id as text, for the log, as the next two
-    std::string request_id{}, traceparent{};
+    std::string id{};  ///< its JSON-RPC id as text; for the log, as the next three
+    std::string request_id{}, traceparent{}, parent_span{};
 };
 
 class RunTime;
@@ -81,7 +81,7 @@ public:
     /// For the log. Its views live as long as the execution.
     CurrentCall as_current_call() const {
         const CallOwner& owner = setup_.owner;
-        return {name_, owner.principal, owner.request_id, owner.id, owner.task, owner.traceparent};
+        return {name_, owner.principal, owner.request_id, owner.id, owner.task, owner.traceparent, owner.parent_span};
     }
     SteadyTime deadline() const override { return setup_.deadline; }
     bool is_kept() const { return setup_.kept; }

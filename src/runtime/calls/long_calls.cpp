@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "runtime/calls/call_log.hpp"
 #include "runtime/calls/dispatcher.hpp"
 
 namespace shared_tensor::runtime {
@@ -31,6 +30,7 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
     }
     CallOwner owner = spec.owner;
     owner.task = *id;
+    begin_span(owner);
     const SteadyTime deadline = options.deadline ? clock_->now() + *options.deadline : SteadyTime::max();
     auto started = join_or_start(ready, owner, deadline, true);
     if (auto* error = std::get_if<Error>(&started)) {
@@ -57,6 +57,14 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
     return info ? info : created;  // with a ttl of 0 the task may already be removed
 }
 
+/// The run of a task has a span of its own, below the span of task.submit.
+void Dispatcher::begin_span(CallOwner& owner) const {
+    if (options_.reporting.spans == nullptr) return;
+    OpenSpan open = options_.reporting.spans->begin(owner.traceparent);
+    owner.traceparent = std::move(open.traceparent);
+    owner.parent_span = std::move(open.parent);
+}
+
 void Dispatcher::follow_as_task(Execution& execution, const std::string& id, std::shared_ptr<RunTime> run_time) {
     execution.observe(
         {[this, id] { tasks_.started(id); },
@@ -65,7 +73,7 @@ void Dispatcher::follow_as_task(Execution& execution, const std::string& id, std
              tasks_.finish(id, outcome);
              const int code = code_of_task(id, *outcome);
              run_time->calls.count(code);
-             log_run(*run, code, options_.slow_call);
+             report_run(*run, code, options_.reporting);
          }});
 }
 

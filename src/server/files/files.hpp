@@ -38,6 +38,9 @@ net::Response put_file(Services& all, const net::Request& request, const Princip
 net::Response upload_state(Services& all, const net::RequestHead& head, const Principal& principal);
 net::Response abandon_upload(Services& all, const net::RequestHead& head, const Principal& principal);
 
+/// Ends the span of a request about a file that was served. The request has a head.
+void trace_file(SpanSink& spans, const net::ServedRequest& request, std::string_view principal) noexcept;
+
 /// A parsed request about an upload.
 struct UploadRequest {
     runtime::UploadTable::Key key;

@@ -57,7 +57,7 @@ public:
         const runtime::CallSpec spec{
             method,
             arguments,
-            {call.principal.name, call.to.state_session, {}, {}, call.to.meta.request_id, call.to.meta.traceparent},
+            {call.principal.name, call.to.state_session, {}, {}, call.to.meta.request_id, call.to.meta.traceparent, {}},
             std::nullopt,
             idempotency_key.value_or(call.to.meta.idempotency_key),
             call.port,

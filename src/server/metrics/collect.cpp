@@ -71,6 +71,13 @@ void add_workers(MetricsPage& page, const runtime::Dispatcher& dispatcher) {
     add_gauge(page, "streams_running", "Calls that stream.", dispatcher.running_streams());
 }
 
+void add_traces(MetricsPage& page, const tracing::Tracer* tracer) {
+    if (tracer == nullptr) return;
+    const tracing::Tracer::Counts counts = tracer->counts();
+    page.counter("spans_total", "Spans of recorded traces: sent to the collector, or dropped.");
+    add_each(page, "outcome", {{"sent", number(counts.sent)}, {"dropped", number(counts.dropped)}});
+}
+
 void add_results(MetricsPage& page, runtime::Dispatcher& dispatcher) {
     const tasks::TaskStats tasks = dispatcher.tasks().stats();
     page.gauge("tasks", "Tasks by state; ended ones until they are removed.");
@@ -228,6 +235,7 @@ std::string metrics_text(Services& all, const Builtins& builtins, const ServerFa
     add_worker_processes(page, all.options);
     add_results(page, all.dispatcher);
     add_requests(page, all, facts);
+    add_traces(page, all.tracer.get());
     add_transports(page, all.transports);
     add_leases(page, all.leases, most);
     add_shared_memory(page, all.local);

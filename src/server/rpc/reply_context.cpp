@@ -248,7 +248,15 @@ ReplyContext find_context(Services& all, const Principal& principal, const CallM
     tensor::ExportPolicy& policy = reply_context.meta.policy;
     policy.most_data_elements = all.options.replies.max_data_elements;
     if (accepts(policy.codings, Coding::zstd)) policy.compression = all.compression.for_tensors();
+    begin_span(all, reply_context.meta);
     return reply_context;
+}
+
+void begin_span(const Services& all, CallMeta& meta) {
+    if (all.tracer == nullptr) return;
+    OpenSpan open = all.tracer->begin(meta.traceparent);
+    meta.traceparent = std::move(open.traceparent);
+    meta.parent_span = std::move(open.parent);
 }
 
 IssuedHandles::IssuedHandles(Services& all, const Principal& principal, const ReplyContext& reply_context)

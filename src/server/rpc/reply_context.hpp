@@ -28,6 +28,7 @@ struct CallMeta {
     std::string idempotency_key;
     std::string session;
     std::string request_id, traceparent;  ///< for the log
+    std::string parent_span;              ///< as OpenSpan::parent, after begin_span()
     streams::Window stream_window;        ///< for the streams that the caller reads
 };
 
@@ -64,6 +65,9 @@ struct ReplyContext {
 /// Returns the lease holder of a `url` lease: the session, or the principal if the request names no session. It never
 /// equals a client of the local channel, whose leases end with its process.
 std::string url_lease_holder(std::string_view principal, std::string_view session);
+
+/// Makes `meta` name a new span of the call, if there is tracing.
+void begin_span(const Services& all, CallMeta& meta);
 
 /// Makes the context of a request whose "meta" member is `meta`. Throws Rejected if `meta` is invalid, or if it names a
 /// session that the principal does not have.

@@ -6,7 +6,7 @@
 #include "base/log/log.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/json_rpc/message.hpp"
-#include "runtime/calls/call_log.hpp"
+#include "runtime/calls/call_report.hpp"
 
 namespace shared_tensor::server {
 
@@ -177,7 +177,7 @@ void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) 
         throw Rejected(json_rpc::not_authorised(reason_against(item.request.method)));
     item.id_as_text = id_text(item.request.id);
     item.to = find_context(*all_, message.principal, defaults, item.request.meta);
-    const Work work(message, item, logs_calls());
+    const Work work(message, item, all_->reporting.any());
     if (item.to.client != nullptr) message.client.watch_process(item.to.client->end());
     message.transfer.set_transports(item.to.transports());
     message.transfer.set_borrow(false);
@@ -196,6 +196,7 @@ void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) 
     if (!item.to.meta.request_id.empty()) return;
     item.to.meta.request_id = defaults.request_id;
     item.to.meta.traceparent = defaults.traceparent;
+    begin_span(*all_, item.to.meta);
 }
 
 /// Whether the function may read the caller's device memory in place: only if the call does not outlive its request,
@@ -226,7 +227,8 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
                                            {},
                                            item.id_as_text,
                                            item.to.meta.request_id,
-                                           item.to.meta.traceparent},
+                                           item.to.meta.traceparent,
+                                           item.to.meta.parent_span},
                                           timeout,
                                           item.to.meta.idempotency_key,
                                           message.transfer,
@@ -244,7 +246,7 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
     if (item.request.is_notification()) {
         const auto count = [this, function, run = call.waiter->execution().get()](const auto& outcome) {
             function->run_time->calls.count(outcome->code());
-            if (!all_->options.named_callers) runtime::log_run(*run, outcome->code(), all_->options.log.slow_call);
+            runtime::report_run(*run, outcome->code(), all_->reporting);
         };
         if (function != nullptr) call.waiter->execution()->observe({{}, {}, count});
         return all_->dispatcher.detach(std::move(call));
@@ -270,7 +272,7 @@ runtime::OutcomePointer RpcEndpoint::run_builtin(Message& message, Item& item, c
 
 void RpcEndpoint::finish(Message& message, Item& item) const {
     if (item.outcome) return;
-    const Work work(message, item, logs_calls());
+    const Work work(message, item, all_->reporting.any());
     if (const Builtins::Method* builtin = item.builtin()) {
         item.outcome = run_builtin(message, item, *builtin);
         return;
@@ -295,7 +297,7 @@ void RpcEndpoint::finish(Message& message, Item& item) const {
 }
 
 void RpcEndpoint::print(Message& message, Item& item, json_rpc::LongText& json) const {
-    Work work(message, item, logs_calls());
+    Work work(message, item, all_->reporting.any());
     message.transfer.set_policy(item.to.meta.policy);
     message.transfer.set_transports(item.to.transports());
     IssuedHandles issued(*all_, message.principal, item.to);
@@ -314,19 +316,12 @@ void RpcEndpoint::print(Message& message, Item& item, json_rpc::LongText& json) 
         print_outcome(item.id(), *item.outcome, message.transfer, issued, item.to.memory, all_->options.replies, json);
 }
 
-/// The process in front logs calls that it passes on.
-bool RpcEndpoint::logs_calls() const {
-    return !all_->options.named_callers && runtime::logs_calls(all_->options.log.slow_call);
-}
-
-/// Logs a request that was answered, or a notification that did not run. Counts it for its function or method, or else
-/// among the rejections.
+/// Reports a request that was answered, or a notification that did not run. Counts it for its function or method, or
+/// else among the rejections.
 void RpcEndpoint::note_answered(const Message& message, Item& item, int code) const {
-    if (logs_calls()) {
-        runtime::log_call(item.as_current_call(message.principal),
-                          {code, item.queue, item.compute, real_clock().now() - message.begun, &item.tensors},
-                          all_->options.log.slow_call);
-    }
+    runtime::report_call(item.as_current_call(message.principal),
+                         {code, item.queue, item.compute, real_clock().now() - message.begun, &item.tensors},
+                         all_->reporting);
     if (!item.target) item.target = find(item.request.method);
     if (runtime::CallStats* const stats = item.stats()) return stats->count(code);
     all_->rejections.count_code(code);

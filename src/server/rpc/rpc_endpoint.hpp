@@ -81,7 +81,9 @@ private:
         runtime::CallStats* stats() const { return target ? target->stats() : nullptr; }
         json_rpc::Json id() const { return request.id.value_or(nullptr); }
         CurrentCall as_current_call(const Principal& principal) const {
-            return {request.method, principal.name, to.meta.request_id, id_as_text, {}, to.meta.traceparent};
+            const CallMeta& meta = to.meta;
+            return {request.method,   principal.name,  meta.request_id, id_as_text, {},
+                    meta.traceparent, meta.parent_span};
         }
     };
     class Work;  // one step of an item
@@ -97,7 +99,6 @@ private:
     runtime::OutcomePointer run_builtin(Message& message, Item& item, const Builtins::Method& method) const;
     void finish(Message& message, Item& item) const;
     void print(Message& message, Item& item, json_rpc::LongText& json) const;
-    bool logs_calls() const;
     void note_answered(const Message& message, Item& item, int code) const;
     net::Response reject(const json_rpc::Json& id, const json_rpc::Error& error) const;
 

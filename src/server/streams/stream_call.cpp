@@ -11,7 +11,7 @@
 #include "base/bytes/check.hpp"
 #include "base/log/log.hpp"
 #include "protocol/codec/json_source.hpp"
-#include "runtime/calls/call_log.hpp"
+#include "runtime/calls/call_report.hpp"
 
 namespace shared_tensor::server {
 
@@ -70,7 +70,8 @@ runtime::StreamRun StreamCall::open(const json_rpc::Request& request, tensor::In
     arguments.set_transports(to_.transports());
     MessageReferences references(all_, principal_);
     const runtime::CallOwner owner{principal_.name,     to_.state_session,   {},
-                                   id_text(request.id), to_.meta.request_id, to_.meta.traceparent};
+                                   id_text(request.id), to_.meta.request_id, to_.meta.traceparent,
+                                   to_.meta.parent_span};
     auto opened = all_.dispatcher.open_stream({request.method,
                                                request.params,
                                                owner,
@@ -225,12 +226,13 @@ void StreamCall::count_tensors(const tensor::TensorTransfer& transfer) {
 /// The times of the run are known only after its outcome, with which finish() is called: so all of the time counts as
 /// its run.
 void StreamCall::log(int code) const {
-    if (all_.options.named_callers) return;  // the process in front logs calls that it passes on
     const std::string id = id_text(id_);
     const auto counts = tensors_.with([](const auto& held) { return held; });
     const auto total = real_clock().now() - begun_;
-    runtime::log_call({function_->shared->name(), principal_.name, to_.meta.request_id, id, {}, to_.meta.traceparent},
-                      {code, {}, total, total, &counts}, all_.options.log.slow_call);
+    const CallMeta& meta = to_.meta;
+    runtime::report_call(
+        {function_->shared->name(), principal_.name, meta.request_id, id, {}, meta.traceparent, meta.parent_span},
+        {code, {}, total, total, &counts}, all_.reporting);
 }
 
 void StreamCall::finish(const runtime::CallOutcome& outcome) {
@@ -249,13 +251,12 @@ void StreamCall::finish(const runtime::CallOutcome& outcome) {
 
 void log_rejected(const Services& all, const json_rpc::Request& request, const CallDefaults& defaults,
                   const Principal& principal, int code) {
-    if (all.options.named_callers) return;
     const std::string id = id_text(request.id);
-    const auto* const meta = std::get_if<CallMeta>(&defaults);
-    CurrentCall call{request.method, principal.name, {}, id, {}, {}};
-    if (meta != nullptr) call.request_id = meta->request_id;
-    if (meta != nullptr) call.traceparent = meta->traceparent;
-    runtime::log_call(call, {code}, all.options.log.slow_call);
+    CallMeta meta;
+    if (const auto* const known = std::get_if<CallMeta>(&defaults)) meta = *known;
+    begin_span(all, meta);
+    runtime::report_call({request.method, principal.name, meta.request_id, id, {}, meta.traceparent, meta.parent_span},
+                         {code}, all.reporting);
 }
 
 void cancel_run(runtime::Execution& execution) noexcept {

@@ -205,7 +205,9 @@ TEST_CASE("the access log has one line for each request, also for those that are
         return all;
     };
     // The line of a request is written after its answer was sent, so lines of different connections may change places.
-    const auto wait_for_lines = [&](std::size_t count) { REQUIRE(eventually([&] { return lines().size() == count; })); };
+    const auto wait_for_lines = [&](std::size_t count) {
+        REQUIRE(eventually([&] { return lines().size() == count; }));
+    };
     const auto make_requests = [&](int port) {
         call(port, "add", {1, 2}, named("one"));
         wait_for_lines(1);
