@@ -69,6 +69,9 @@ void define_context(nb::module_& module) {
         .def_prop_ro(
             "session", [](const PyContext& self) { return std::string(self.get().caller().session); },
             "The caller's session; empty without one.")
+        .def_prop_ro(
+            "traceparent", [](const PyContext& self) { return std::string(self.get().caller().traceparent); },
+            "The call's span in the form of W3C Trace Context; empty without tracing.")
         .def(
             "empty",
             [](const PyContext& self, const nb::iterable& shape, const nb::object& dtype, const nb::object& framework) {

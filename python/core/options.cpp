@@ -101,6 +101,7 @@ CallOptions call_options(const nb::kwargs& options) {
     CallOptions made;
     given.read_time("timeout", made.timeout);
     given.read("session", made.session);
+    given.read("traceparent", made.traceparent);
     given.read("transport", made.require);
     given.read("idempotent", made.idempotent);
     given.read("idempotency_key", made.idempotency_key);

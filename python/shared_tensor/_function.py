@@ -10,7 +10,7 @@ import typing
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from . import _convert, _core, _types
+from . import _convert, _core, _tracing, _types
 from .errors import BadArgument, BadItem
 
 if typing.TYPE_CHECKING:
@@ -232,6 +232,10 @@ class Definition:
             for name, parameter in self._signature.parameters.items()
             if parameter.kind is inspect.Parameter.POSITIONAL_ONLY and name in arguments
         ]
+        with _tracing.called_by(context.traceparent if _tracing.in_use() else ""):
+            return self._run(positional, arguments, context)
+
+    def _run(self, positional: list[Any], arguments: dict[str, Any], context: _core.Context) -> Any:
         made = self.function(*positional, **arguments)
         if self.streams_out:
             self._send(made, context)

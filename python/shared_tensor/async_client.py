@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from . import _convert, _core, _inputs
+from . import _convert, _core, _inputs, _tracing
 from ._first.async_client import AsyncSharedTensorClient, execute_remote_function_async
 from .client import Client, Framework
 from .errors import Cancelled, RpcError
@@ -62,15 +62,17 @@ class AsyncClient:
             receipt.update(fields)
             loop.call_soon_threadsafe(_settle, outcome, result, error)
 
-        stop = self._core.call(method, positional, named, done, **self._options.of_call())
-        try:
-            result = await outcome
-        except asyncio.CancelledError:
-            stop.request()
-            raise
-        finally:
-            if self._options.receipt and receipt:
-                _last_receipt.set((self, Receipt(**receipt)))
+        with _tracing.client_span(method) as traceparent:
+            options = {**self._options.of_call(), "traceparent": traceparent}
+            stop = self._core.call(method, positional, named, done, **options)
+            try:
+                result = await outcome
+            except asyncio.CancelledError:
+                stop.request()
+                raise
+            finally:
+                if self._options.receipt and receipt:
+                    _last_receipt.set((self, Receipt(**receipt)))
         convert = self._blocking._convert(args, kwargs)
         return result if convert is None else _convert.apply(result, convert)
 
@@ -176,7 +178,7 @@ class AsyncStream:
             call: Stream | None = None
             feeders: list[asyncio.Task[None]] = []
             try:
-                call = await run(self._start)
+                call = await run(contextvars.copy_context().run, self._start)
                 for name, items in self._inputs.items():
                     feeders.append(asyncio.create_task(_feed(call, call.writer(name), items, run)))
                 yield call, run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import typing
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from . import _convert, _core, _inputs
+from . import _convert, _core, _inputs, _tracing
 from .errors import RpcError
 from .handles import Batch, Convert, Stream, Task
 from .records import Receipt, Retry
@@ -159,9 +160,31 @@ class Client:
         return self._call(method, *self._arguments(method, args, kwargs), self._convert(args, kwargs))
 
     def _call(self, method: str, positional: tuple[Any, ...], named: dict[str, Any], convert: Convert) -> Any:
+        if not _tracing.in_use():
+            return self._call_by(self._core, method, positional, named, convert)
+        with self._in_span(method) as core:
+            return self._call_by(core, method, positional, named, convert)
+
+    def _call_by(
+        self, core: _core.Client, method: str, positional: tuple[Any, ...], named: dict[str, Any], convert: Convert
+    ) -> Any:
         if not self._options.receipt:
-            return self._core.call(method, positional, named, convert)
-        return self._core.call_with_receipt(method, positional, named, convert, self._keep_receipt)
+            return core.call(method, positional, named, convert)
+        return core.call_with_receipt(method, positional, named, convert, self._keep_receipt)
+
+    def _traced(self, method: str) -> contextlib.AbstractContextManager[_core.Client]:
+        """The client for one request, which names the span of the request."""
+        return self._in_span(method) if _tracing.in_use() else contextlib.nullcontext(self._core)
+
+    @contextlib.contextmanager
+    def _in_span(self, method: str) -> Iterator[_core.Client]:
+        with _tracing.client_span(method) as traceparent:
+            yield self._core_in(traceparent)
+
+    def _core_in(self, traceparent: str) -> _core.Client:
+        if not traceparent:
+            return self._core
+        return self._pool.with_options(**self._options.of_call(), traceparent=traceparent)
 
     def _keep_receipt(self, fields: dict[str, Any]) -> None:
         self._receipts.last = Receipt(**fields)
@@ -174,13 +197,16 @@ class Client:
     def notify(self, method: str, /, *args: Any, **kwargs: Any) -> None:
         """Calls a function without waiting for it: blocks until the server has accepted the call. Its result and its
         errors are dropped."""
-        self._core.notify(method, *self._arguments(method, args, kwargs))
+        arguments = self._arguments(method, args, kwargs)
+        with self._traced(method) as core:
+            core.notify(method, *arguments)
 
     def submit(self, method: str, /, *args: Any, **kwargs: Any) -> Task[Any]:
         """Starts the call as a task in the server. Blocks until the server has accepted it. The deadline of the client
         does not hold for the task: see `task_deadline` of options()."""
-        task = self._core.submit(method, *self._arguments(method, args, kwargs))
-        return Task(task, self._convert(args, kwargs))
+        arguments = self._arguments(method, args, kwargs)
+        with self._traced(method) as core:
+            return Task(core.submit(method, *arguments), self._convert(args, kwargs))
 
     def task(self, id: str) -> Task[Any]:
         """A handle of a task that was submitted elsewhere. Sends nothing; its methods raise UnknownOrExpired for
@@ -199,8 +225,9 @@ class Client:
         values, named, inputs = _inputs.split(args, kwargs)
         if not all(isinstance(items, Iterator) for items in inputs.values()):
             raise TypeError("an asynchronous iterator as an argument: use AsyncClient, or pass an iterator")
-        call = self._core.stream(method, *self._arguments(method, values, named))
-        return Stream(call, self._convert(values, named), inputs)
+        arguments = self._arguments(method, values, named)
+        with self._traced(method) as core:
+            return Stream(core.stream(method, *arguments), self._convert(values, named), inputs)
 
     def batch(self) -> Batch:
         """Collects several calls that are sent as one request. Sends nothing before the end of `with`."""

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
-from . import _core
+from . import _core, _tracing
 from ._inputs import Feeder
 from .errors import Cancelled
 from .records import Receipt, TaskStatus
@@ -216,7 +216,7 @@ class Batch:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._core = client._core.batch()
+        self._core = client._core_in(_tracing.traceparent()).batch()
         self.receipt: Receipt | None = None
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> BatchItem:

@@ -132,7 +132,7 @@ std::vector<Option> functions(ServerOptions& options) {
         {"model", kCommon, "NAME=PATH of a TorchScript or .pt2 file (repeatable)", MEMBER(models)},
         {"model-folder", kCommon, "folder of files for model.load (repeatable)", MEMBER(model_folders)},
         {"libtorch", kCommon, "folder of the libtorch for models; empty: the server searches for it", MEMBER(libtorch)},
-        {"service-name", kRare, "name of the service, for server.info", MEMBER(service_name)},
+        {"service-name", kRare, "name of the service, for server.info and spans", MEMBER(service_name)},
         {"service-version", kRare, "version of the service, for server.info", MEMBER(service_version)},
     };
 }

@@ -35,7 +35,7 @@ CHECKED = [
 ]
 EXAMPLES = ["fastapi", "uvicorn-worker", "gunicorn", "nbconvert", "ipykernel", "wordllama"]
 FRAMEWORKS = {
-    "python-numpy": ["numpy", *TEST, *CHECK],
+    "python-numpy": ["numpy", "opentelemetry-sdk", "opentelemetry-proto", *TEST, *CHECK],
     "python-torch": [f"torch=={TORCH}", "jax", "numpy", *TEST, *EXAMPLES],
 }
 FULL = {

@@ -127,7 +127,7 @@ void AsyncCore::send(Outgoing request, std::shared_ptr<detail::AsyncSlot> slot, 
 void AsyncCore::start(std::string_view method, const CallArguments& arguments, std::unique_ptr<detail::AsyncSlot> slot,
                       const CallOptions& options, Receipt* receipt) {
     if (receipt != nullptr) *receipt = {};
-    send(core_.request(method, arguments, options), std::move(slot), options, max_waiting_, receipt);
+    send(core_.request(method, arguments, options), std::move(slot), with_trace(options), max_waiting_, receipt);
 }
 
 WatchedPointer AsyncCore::start_task(std::string_view method, const CallArguments& arguments,
@@ -135,7 +135,7 @@ WatchedPointer AsyncCore::start_task(std::string_view method, const CallArgument
     auto task = std::make_shared<WatchedTask>();
     task->client = weak_from_this();
     task->slot = std::move(slot);
-    task->options = with_key(std::move(options));
+    task->options = with_trace(with_key(std::move(options)));
     const auto request = std::make_shared<const Outgoing>(
         core_.request("task.submit", SubmitArguments(method, arguments, task->options), task->options));
     push(

@@ -50,6 +50,11 @@ std::string_view trace_of(const CallOptions& options) {
         "as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
 }
 
+CallOptions with_trace(CallOptions options) {
+    options.traceparent = std::string(trace_of(options));
+    return options;
+}
+
 void add_trace(net::Headers& headers, const CallOptions& options) {
     const std::string_view trace = trace_of(options);
     if (!trace.empty()) headers.add("traceparent", std::string(trace));

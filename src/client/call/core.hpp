@@ -68,6 +68,8 @@ void wait_in_steps(std::chrono::milliseconds time, std::chrono::milliseconds lon
 
 /// The trace that a call belongs to: its option, else the call that this thread works for; empty: none.
 std::string_view trace_of(const CallOptions& options);
+/// Returns options for use on another thread.
+CallOptions with_trace(CallOptions options);
 /// Adds the header traceparent, if the call belongs to a trace.
 void add_trace(net::Headers& headers, const CallOptions& options);
 

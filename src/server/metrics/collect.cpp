@@ -72,8 +72,7 @@ void add_workers(MetricsPage& page, const runtime::Dispatcher& dispatcher) {
 }
 
 void add_traces(MetricsPage& page, const tracing::Tracer* tracer) {
-    if (tracer == nullptr) return;
-    const tracing::Tracer::Counts counts = tracer->counts();
+    const auto counts = tracer != nullptr ? tracer->counts() : tracing::Tracer::Counts{};
     page.counter("spans_total", "Spans of recorded traces: sent to the collector, or dropped.");
     add_each(page, "outcome", {{"sent", number(counts.sent)}, {"dropped", number(counts.dropped)}});
 }

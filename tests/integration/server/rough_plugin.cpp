@@ -51,6 +51,8 @@ void throw_as_torch(int lines) {
     throw c10::Error(text);
 }
 
+std::string traceparent(Context& context) { return std::string(context.caller().traceparent); }
+
 void log_from_a_thread(Context& context, const std::string& text) {
     std::thread([&] { context.log(LogLevel::warn, text); }).join();
 }
@@ -118,6 +120,7 @@ SHARE(log_equal_lines, arg("text"), arg("count"));
 SHARE(log_numbered_lines, arg("text"), arg("count"));
 SHARE(print_errors, arg("count"));
 SHARE(throw_as_torch, arg("lines"));
+SHARE(traceparent);
 SHARE(log_from_a_thread, arg("text"));
 SHARE_AS("never_return_inline", never_return, execution::inline_);
 SHARE(lock_output_for_ever);
