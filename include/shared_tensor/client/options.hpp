@@ -88,7 +88,10 @@ struct CallOptions {
 namespace detail {
 
 /// A function, because gcc 12 warns of uninitialised memory if the struct contains the default itself.
-inline CompressionOptions no_compression() { return {}; }
+template <class T>
+T default_of() {
+    return {};
+}
 
 }  // namespace detail
 
@@ -106,7 +109,7 @@ struct ClientOptions {
     TlsOptions tls{};
     /// "zstd": compresses tensors and files to and from other hosts, if the server supports zstd and the data becomes
     /// smaller by a tenth. Use it for slow networks: zstd compresses some hundred MB per second. Or "none".
-    CompressionOptions compression = detail::no_compression();
+    CompressionOptions compression = detail::default_of<CompressionOptions>();
 
     std::size_t connections = 8;                       ///< connections at once; more calls wait for a connection
     std::chrono::milliseconds idle_limit{50'000};      ///< how long an unused connection is kept
@@ -132,7 +135,7 @@ struct ClientOptions {
 
     StreamWindow stream_window{};  ///< for the Readers of Client::stream()
     /// Spans of calls, notifications and batches. Off by default: then calls still pass on the trace they belong to.
-    TraceOptions traces{};
+    TraceOptions traces = detail::default_of<TraceOptions>();
 
     RetryStrategy retry = exponential_backoff();
     RetryBudget retry_budget{};
