@@ -1,5 +1,5 @@
-"""Spans of OpenTelemetry, if the program uses it: where its package opentelemetry.trace was imported. Nothing is imported
-here that the program has not imported."""
+"""Spans of OpenTelemetry, if the program has imported opentelemetry.trace. Imports nothing that the program has not
+imported."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ from shared_tensor.errors import FunctionFailed
 pytest.importorskip("opentelemetry.sdk.trace")
 pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
 
-from google.protobuf.json_format import ParseDict  # noqa: E402
-from opentelemetry import trace  # noqa: E402
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest  # noqa: E402
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider  # noqa: E402
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: E402
+from google.protobuf.json_format import ParseDict
+from opentelemetry import trace
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 
 class Collector:
