@@ -168,6 +168,7 @@ public:
         all_.local.stop();
         maintenance_ = {};                                          // ends and joins it
         if (operations_ != nullptr) operations_->stop(kFlushTime);  // until then /readyz answers 503
+        if (all_.tracer != nullptr) all_.tracer->stop();
         return done;
     }
 

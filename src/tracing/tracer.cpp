@@ -73,11 +73,12 @@ Tracer::Tracer(const TraceOptions& options, std::string service)
       client_(http_options(collector_)),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
-Tracer::~Tracer() {
+void Tracer::stop() {
     thread_.request_stop();
     waiting_.wake_all();
     waiting_.lock().wait_until(real_clock().now() + kLastSend, [](const Waiting& waiting) { return waiting.ended; });
     client_.shutdown();
+    if (thread_.joinable()) thread_.join();
 }
 
 OpenSpan Tracer::begin(std::string_view traceparent) {
@@ -99,7 +100,7 @@ void Tracer::end(const Span& span) noexcept try {
     if (!is_recorded(span.traceparent)) return;
     KeptSpan kept = keep(span, real_clock().wall_time());
     const std::size_t count = waiting_.with([&](Waiting& waiting) -> std::size_t {
-        if (waiting.spans.size() >= max_spans_) return 0;
+        if (waiting.ended || waiting.spans.size() >= max_spans_) return 0;
         waiting.spans.push_back(std::move(kept));
         return waiting.spans.size();
     });

@@ -34,8 +34,9 @@ class Tracer final : public SpanSink {
 public:
     /// `service`: the attribute service.name. Throws std::invalid_argument for an endpoint that cannot be used.
     Tracer(const TraceOptions& options, std::string service);
-    /// Sends the spans that wait, for two seconds at most.
-    ~Tracer() override;
+    ~Tracer() override { stop(); }
+    /// Sends the spans that wait, for two seconds at most, and ends. Later spans are dropped. Call it from one thread.
+    void stop();
 
     OpenSpan begin(std::string_view traceparent) override;
     void end(const Span& span) noexcept override;

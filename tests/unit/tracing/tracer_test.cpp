@@ -14,6 +14,7 @@ using namespace shared_tensor;
 using namespace shared_tensor::test;
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
+using json_rpc::Json;
 using tracing::CollectorAddress;
 using tracing::Tracer;
 
