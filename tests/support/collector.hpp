@@ -16,7 +16,8 @@ class Collector final : private net::Handler {
 public:
     using Json = json_rpc::Json;
     /// `answers`: the statuses of its first answers; later ones are 200.
-    explicit Collector(std::vector<int> answers = {}) : answers_(std::move(answers)), server_(net::ServerOptions(), *this) {
+    explicit Collector(std::vector<int> answers = {})
+        : answers_(std::move(answers)), server_(net::ServerOptions(), *this) {
         server_.start();
     }
 
