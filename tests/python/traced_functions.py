@@ -20,37 +20,37 @@ def made_here() -> dict[str, str]:
         return {"parent": parent, "trace": format(span.get_span_context().trace_id, "032x")}
 
 
-@provider.share
+@provider.share()
 def traced() -> dict[str, str]:
     return made_here()
 
 
-@provider.share
+@provider.share()
 async def traced_async() -> dict[str, str]:
     return made_here()
 
 
-@provider.share
+@provider.share()
 def add(a: float, b: float) -> float:
     return a + b
 
 
-@provider.share
+@provider.share()
 def subtract(a: float, b: float) -> float:
     return a - b
 
 
-@provider.share
+@provider.share()
 def multiply(a: float, b: float) -> float:
     return a * b
 
 
-@provider.share
+@provider.share()
 def count(up_to: int) -> Iterator[int]:
     yield from range(up_to)
 
 
-@provider.share
+@provider.share()
 def fail() -> None:
     raise ValueError("it fails")
 
@@ -60,7 +60,7 @@ def next_one() -> int:
     return 7
 
 
-@provider.share
+@provider.share()
 def pass_on(url: str) -> int:
     with Client(url) as client:
         return int(client.call("next"))
