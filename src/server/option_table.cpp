@@ -119,7 +119,7 @@ std::vector<Option> operations(ServerOptions& options) {
          COUNT(operations.max_connections, 1, 10'000)},
         {"max-metric-values", kRare, "functions and clients that have a label of their own in /metrics",
          COUNT(metrics.max_values)},
-        {"trace-endpoint", kCommon, "URL of an OpenTelemetry collector that gets spans: http://127.0.0.1:4318",
+        {"trace-endpoint", kRare, "URL of an OpenTelemetry collector that gets spans: http://127.0.0.1:4318",
          MEMBER(traces.endpoint)},
         {"trace-every", kRare, "one of so many traces that begin here is recorded", COUNT(traces.every, 1, kBillion)},
         {"max-trace-spans", kRare, "spans that wait for the collector; later ones are dropped",
