@@ -72,6 +72,27 @@ def test_a_npy_file_is_a_tensor_and_a_long_result_is_plotted_and_played(page, da
     assert numpy.array_equal(numpy.load(download.value.path()), 2 * wave)
 
 
+def test_the_file_of_a_sound_is_freed_when_the_sound_is_no_longer_shown(page, daemon):
+    choose(page, daemon, "ramp")
+    page.evaluate("""() => {
+        globalThis.urls = new Set();
+        const [make, free] = [URL.createObjectURL, URL.revokeObjectURL];
+        URL.createObjectURL = (blob) => { const url = make(blob); urls.add(url); return url; };
+        URL.revokeObjectURL = (url) => { urls.delete(url); free(url); };
+    }""")
+    page.get_by_label("count integer").fill("4000")
+    call(page)
+    for leave in "Plot", "Server":
+        page.get_by_role("button", name="Sound").click()
+        expect(page.locator("audio")).to_have_js_property("duration", 0.25)
+        page.get_by_label("Samples a second").select_option("8000")
+        expect(page.locator("audio")).to_have_js_property("duration", 0.5)
+        assert page.evaluate("urls.size") == 1
+        page.get_by_role("button" if leave == "Plot" else "link", name=leave, exact=True).click()
+        expect(page.locator("audio")).to_have_count(0)
+        assert page.evaluate("urls.size") == 0
+
+
 @pytest.mark.parametrize(
     ("form", "shape"),
     [

@@ -221,6 +221,38 @@ def test_a_change_is_not_repeated_after_the_end_of_the_connection(new_page, daem
     expect(page.locator("#connection")).to_have_text(re.compile("^live"))  # it connects again
 
 
+def live_objects(page, prototype: str) -> int:
+    """How many objects of a prototype there are after a collection of garbage."""
+    client = page.context.new_cdp_session(page)
+    wanted = client.send("Runtime.evaluate", {"expression": prototype})["result"]["objectId"]
+    found = client.send("Runtime.queryObjects", {"prototypeObjectId": wanted})["objects"]["objectId"]
+    count = {"objectId": found, "functionDeclaration": "function () { return this.length; }", "returnByValue": True}
+    answer = client.send("Runtime.callFunctionOn", count)["result"]["value"]
+    client.detach()
+    return answer
+
+
+def test_charts_go_with_their_view(page, daemon):
+    for view in "overview", "memory", "overview", "calls":
+        page.get_by_role("link", name={"calls": "Calls and tasks"}.get(view, view.capitalize()), exact=True).click()
+        if view == "overview":
+            expect(page.locator(".uplot canvas")).to_have_count(3)
+    expect(page.locator("canvas")).to_have_count(0)
+    for _ in range(50):  # a frame that was asked for may hold the last one
+        if live_objects(page, "HTMLCanvasElement.prototype") == 0:
+            return
+        page.wait_for_timeout(100)
+    assert live_objects(page, "HTMLCanvasElement.prototype") == 0
+
+
+def test_charts_take_the_colours_of_the_scheme_when_it_changes(page):
+    expect(page.locator(".uplot canvas")).to_have_count(3)
+    page.evaluate("for (const one of document.querySelectorAll('canvas')) one.dataset.old = 'light'")
+    page.emulate_media(color_scheme="dark")
+    expect(page.locator("canvas[data-old]")).to_have_count(0)
+    expect(page.locator(".uplot canvas")).to_have_count(3)
+
+
 @pytest.mark.parametrize("look", ["light", "dark", "phone"])
 def test_no_view_has_a_violation_that_axe_finds(new_page, daemon, look):
     options = {"color_scheme": "dark" if look == "dark" else "light"}
