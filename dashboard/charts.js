@@ -4,22 +4,26 @@ import { h, setText, short } from "./dom.js";
 
 const uPlot = globalThis.uPlot;
 const HEIGHT = 190;
-const charts = new Set();
+const shown = new Set(); // the charts in the page
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const seriesColour = (at) => colour(`--series-${(at % 4) + 1}`);
 
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.forEach((chart) => chart.rebuild()));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => shown.forEach((chart) => chart.rebuild()));
 
 function axis(more = {}) {
   const line = { stroke: colour("--line"), width: 1 };
   return { stroke: colour("--muted"), grid: line, ticks: { ...line, size: 4 }, font: "12px system-ui", ...more };
 }
 
-/** A chart with a caption, a legend as text, and a description for screen readers. `make` gives uPlot's options. */
+/**
+ * A chart with a caption, a legend as text, and a description for screen readers. `make` gives uPlot's options. There is
+ * a plot, with its listeners, only while the chart is in the page.
+ */
 class Chart {
   #plot = null;
-  #place = h("div", { class: "plot", role: "img" });
+  #place = h("st-part", { class: "plot", role: "img", enter: () => this.#enter(), leave: () => this.#leave() });
+  #sizes = new ResizeObserver(() => this.#resize());
   #legend = h("ul", { class: "legend" });
   #data = null;
 
@@ -34,8 +38,6 @@ class Chart {
       this.#legend.append(h("li", {}, h("i", { class: `series-${(at % 4) + 1}` }), `${name} `, value));
       return value;
     });
-    new ResizeObserver(() => this.#resize()).observe(this.#place);
-    charts.add(this);
   }
 
   update(data, texts = []) {
@@ -48,10 +50,24 @@ class Chart {
   }
 
   rebuild() {
+    this.#destroy();
+    this.#resize();
+  }
+
+  #enter() {
+    shown.add(this);
+    this.#sizes.observe(this.#place);
+  }
+
+  #leave() {
+    shown.delete(this);
+    this.#sizes.disconnect();
+    this.#destroy();
+  }
+
+  #destroy() {
     this.#plot?.destroy();
     this.#plot = null;
-    if (!this.element.isConnected) charts.delete(this);
-    else this.#resize();
   }
 
   #resize() {

@@ -13,6 +13,19 @@ export function h(tag, properties = {}, ...children) {
   return element;
 }
 
+/** `st-part`: an element that calls `enter` when it comes into the page, and `leave` when it is taken out of it. */
+class Part extends HTMLElement {
+  enter = () => {};
+  leave = () => {};
+  connectedCallback() {
+    this.enter();
+  }
+  disconnectedCallback() {
+    this.leave();
+  }
+}
+customElements.define("st-part", Part);
+
 let lastId = 0;
 export const freshId = (word) => `${word}-${++lastId}`;
 

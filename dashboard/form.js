@@ -73,13 +73,13 @@ const FIELDS = {
     const element = input(id, { type: "text" });
     return { element, read: () => (required || element.value !== "" ? element.value : undefined) };
   },
-  flag(id, schema) {
-    const element = h("input", { id, type: "checkbox", checked: schema.default === true });
+  flag(id, schema, required) {
+    if (!required) return selectOf(id, [true, false], required);
+    const element = h("input", { id, type: "checkbox" });
     return { element, read: () => element.checked };
   },
-  choice(id, schema) {
-    const element = h("select", { id }, choicesOf(schema).map((one) => h("option", { selected: one === schema.default }, String(one))));
-    return { element, read: () => element.value };
+  choice(id, schema, required) {
+    return selectOf(id, choicesOf(schema), required);
   },
   bytes(id) {
     const element = input(id, { type: "file" });
@@ -94,6 +94,13 @@ const FIELDS = {
     return { element, read: () => readText(element, null, "JSON", (text) => JSON.parse(text)) };
   },
 };
+
+/** One of `values`. What is not required has one more option, which gives nothing: the function's default counts. */
+function selectOf(id, values, required) {
+  const options = values.map((value, at) => h("option", { value: String(at) }, shown(value)));
+  const element = h("select", { id }, required ? options : [h("option", { value: "" }, "not given"), ...options]);
+  return { element, read: () => (element.value === "" ? undefined : values[Number(element.value)]) };
+}
 
 function readText(element, pattern, expected, convert) {
   const text = element.value.trim();

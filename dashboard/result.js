@@ -113,14 +113,16 @@ function soundOf(tensor) {
   if (tensor.size === 2 * frames) channels.push(numbers.subarray(frames));
   const id = freshId("rate");
   const audio = h("audio", { controls: true, "aria-label": "The tensor as sound" });
-  const play = (rate) => {
+  const stop = () => {
     URL.revokeObjectURL(audio.src);
-    audio.src = URL.createObjectURL(new Blob([wav(channels, rate)], { type: "audio/wav" }));
+    audio.removeAttribute("src");
   };
-  const rate = h("select", { id, onchange: () => play(Number(rate.value)) },
-    RATES.map((one) => h("option", { selected: one === 16000 }, String(one))));
-  play(16000);
-  return h("div", { class: "row middle" }, audio, h("label", { for: id }, "Samples a second"), rate);
+  const play = () => {
+    stop();
+    audio.src = URL.createObjectURL(new Blob([wav(channels, Number(rate.value))], { type: "audio/wav" }));
+  };
+  const rate = h("select", { id, onchange: play }, RATES.map((one) => h("option", { selected: one === 16000 }, String(one))));
+  return h("st-part", { class: "row middle", enter: play, leave: stop }, audio, h("label", { for: id }, "Samples a second"), rate);
 }
 
 /** What a tensor can be shown as; the first is shown first. */

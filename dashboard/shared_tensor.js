@@ -11,7 +11,7 @@
  * A page of another origin needs --allowed-origin. docs/dashboard.md has more examples.
  */
 
-import { decode, encode, split } from "./shared_tensor/message.js";
+import { decode, encode, parse } from "./shared_tensor/message.js";
 import { errorOf, failure } from "./shared_tensor/error.js";
 import { Socket } from "./shared_tensor/socket.js";
 import { Task } from "./shared_tensor/task.js";
@@ -176,9 +176,9 @@ export class Client {
     const response = await this.#fetch("jsonrpc", { method: "POST", headers, body, signal });
     if (response.status === 204) return { answer: {} };
     const type = response.headers.get("Content-Type") ?? "";
-    if (type.startsWith(FRAME)) return { answer: decode(...split(await response.arrayBuffer())) };
+    if (type.startsWith(FRAME)) return { answer: decode(parse(await response.arrayBuffer())) };
     if (!type.startsWith("application/json")) throw await rejectionOf(response);
-    const answer = decode(await response.text());
+    const answer = decode(parse(await response.text()));
     if (!Array.isArray(answer) && answer.error) throw errorOf(answer.error, response);
     return { answer };
   }

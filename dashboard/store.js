@@ -1,13 +1,17 @@
 // The state of the daemon as the page sees it: read over the WebSocket every two seconds while the page is visible.
 
 import { added, parseMetrics, quantile, since } from "./metrics.js";
-import { Client } from "../shared_tensor.js";
+import { Client, SharedTensorError } from "../shared_tensor.js";
 
 const EVERY_MS = 2000;
 const KEPT = 300; // readings: ten minutes
 const WINDOW = 5; // readings that the table of functions looks back on: ten seconds
 const RETRY = 15; // readings after which a WebSocket is tried again
 const TOKEN = "shared_tensor.token";
+
+/** Methods that change nothing: such a call may be made again if the connection ends before its answer comes. */
+const READS = new Set(["server.info", "rpc.discover", "server.calls", "task.list", "task.result", "tensor.list",
+  "lease.list", "object.list", "model.list"]);
 
 const kept = () => sessionStorage.getItem(TOKEN) ?? "";
 
@@ -51,17 +55,22 @@ class Store extends EventTarget {
 
   /** Calls over the WebSocket; by fetch where a proxy lets no WebSocket through. */
   async call(method, params = []) {
-    if (this.#sockets) {
-      try {
-        return await this.client.socket.call(method, params);
-      } catch (error) {
-        if (error.code !== null) throw error;
-        const answer = await this.client.call(method, params);
-        this.#sockets = this.client.socket.isOpen;
-        return answer;
-      }
+    const { socket } = this.client;
+    const opens = this.#sockets && (await socket.open().then(() => true, () => false));
+    if (!opens) return this.#fetched(method, params);
+    try {
+      return await socket.call(method, params);
+    } catch (error) {
+      if (error.code !== null) throw error;
+      if (READS.has(method)) return this.#fetched(method, params);
+      throw new SharedTensorError(`${error.message}: it is not known whether ${method} was carried out`, null);
     }
-    return this.client.call(method, params);
+  }
+
+  async #fetched(method, params) {
+    const answer = await this.client.call(method, params);
+    this.#sockets &&= this.client.socket.isOpen;
+    return answer;
   }
 
   get isLive() {

@@ -1,5 +1,6 @@
 // JSON-RPC messages with tensors: JSON, or a frame of JSON and bytes (docs/protocol.md, "Tensors as bytes").
 
+import { failure } from "./error.js";
 import { Tensor } from "./tensor.js";
 
 const ALIGNMENT = 64;
@@ -46,7 +47,7 @@ export function encode(message) {
 }
 
 /** The JSON and the bytes of a frame. */
-export function split(buffer) {
+function split(buffer) {
   const length = Number(new DataView(buffer).getBigUint64(0, true));
   const text = new TextDecoder().decode(new Uint8Array(buffer, 8, length));
   return [text, new Uint8Array(buffer, 8 + length)];
@@ -77,13 +78,36 @@ function tensorOf(descriptor, bytes) {
 
 const reshaped = (tensor, shape) => new Tensor(tensor.data, shape, tensor.dtype);
 
-/** Reads a message; its tensors become Tensor. `bytes`: those of a frame. */
-export function decode(text, bytes = new Uint8Array()) {
-  return JSON.parse(text, (_, value) => {
-    if (value === null || typeof value !== "object" || Array.isArray(value)) return value;
-    const keys = Object.keys(value);
-    if (keys.length !== 1) return value;
-    if (keys[0] === "$tensor" && typeof value.$tensor === "object") return tensorOf(value.$tensor, bytes);
-    return keys[0] === "$literal" ? value.$literal : value;
+/**
+ * The value that JSON stands for: its tensors become Tensor. `bytes`: those of a frame. Read from the outside in: the
+ * object inside "$literal" is no tensor, whatever its keys are; its members are values again.
+ */
+function valueOf(json, bytes) {
+  if (json === null || typeof json !== "object") return json;
+  if (Array.isArray(json)) return json.map((one) => valueOf(one, bytes));
+  const keys = Object.keys(json);
+  const marker = keys.length === 1 ? keys[0] : "";
+  if (marker === "$tensor" && typeof json.$tensor === "object") return tensorOf(json.$tensor, bytes);
+  const plain = marker === "$literal" ? json.$literal : json;
+  return Object.fromEntries(Object.entries(plain).map(([key, member]) => [key, valueOf(member, bytes)]));
+}
+
+/** `read`, whose exceptions become a SharedTensorError. */
+function reading(read) {
+  try {
+    return read();
+  } catch (error) {
+    throw failure(`a message of the daemon cannot be read: ${error.message}`);
+  }
+}
+
+/** The JSON of a message, or of a batch, before its tensors are read. @returns {{json: any, bytes: Uint8Array}} */
+export function parse(data) {
+  return reading(() => {
+    const [text, bytes] = typeof data === "string" ? [data, new Uint8Array()] : split(data);
+    return { json: JSON.parse(text), bytes };
   });
 }
+
+/** Reads the tensors of a message of parse(). */
+export const decode = ({ json, bytes }) => reading(() => valueOf(json, bytes));

@@ -1,5 +1,5 @@
 import { SharedTensorError, errorOf, failure } from "./error.js";
-import { decode, encode, split } from "./message.js";
+import { decode, encode, parse } from "./message.js";
 import { StreamCall } from "./stream.js";
 
 /** A token as a part of a subprotocol's name: browsers send no Authorization with a WebSocket. */
@@ -105,27 +105,49 @@ export class Socket {
     const protocols = token ? ["shared-tensor", "shared-tensor.token." + spelled(token)] : [];
     return new Promise((resolve, reject) => {
       const webSocket = new WebSocket(url, protocols);
+      this.#webSocket = webSocket;
       webSocket.binaryType = "arraybuffer";
-      webSocket.onopen = () => {
-        this.#webSocket = webSocket;
-        resolve();
-      };
-      webSocket.onmessage = ({ data }) => this.#receive(typeof data === "string" ? decode(data) : decode(...split(data)));
+      webSocket.onopen = () => resolve();
+      webSocket.onmessage = ({ data }) => this.#receive(data);
       webSocket.onclose = ({ code, reason }) => {
         const why = failure(`the WebSocket ended (${code}${reason ? ": " + reason : ""})`);
-        this.#opening = this.#webSocket = null;
         reject(why);
-        this.#end(why);
+        if (this.#webSocket === webSocket) this.#end(why);
       };
     });
   }
 
-  #receive(message) {
-    for (const one of Array.isArray(message) ? message : [message]) {
-      if (one.method === "task.changed") this.#watches.get(one.params.id)?.(one.params);
-      else if (one.method) this.#calls.get(one.params?.call)?.stream?.receive(one.method, one.params);
-      else this.#answer(one);
+  #receive(data) {
+    let message;
+    try {
+      message = parse(data);
+    } catch (error) {
+      this.close();
+      return this.#end(error); // it does not tell which call it belongs to
     }
+    const { json, bytes } = message;
+    for (const one of Array.isArray(json) ? json : [json]) this.#take(one, bytes);
+  }
+
+  #take(json, bytes) {
+    let message;
+    try {
+      message = decode({ json, bytes });
+    } catch (error) {
+      return this.#drop(json, error);
+    }
+    const { method, params } = message;
+    if (method === "task.changed") this.#watches.get(params.id)?.(params);
+    else if (method) this.#calls.get(params?.call)?.stream?.receive(method, params);
+    else this.#answer(message);
+  }
+
+  /** The call of a message that cannot be read fails; a call that streams still runs, and is cancelled. */
+  #drop({ id, method, params }, error) {
+    const call = method ? params?.call : id;
+    this.#calls.get(call)?.reject(error);
+    this.#calls.delete(call);
+    if (method && this.isOpen) this.send({ jsonrpc: "2.0", method: "stream.cancel", params: { call } });
   }
 
   #answer({ id, result, error }) {
@@ -136,6 +158,7 @@ export class Socket {
   }
 
   #end(why) {
+    this.#opening = this.#webSocket = null;
     const calls = [...this.#calls.values()];
     this.#calls.clear();
     this.#watches.clear();

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
+import time
 
 import pytest
+from conftest import rpc
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/dashboard.md"
 SETUP = (
@@ -17,6 +20,23 @@ SETUP = (
 @pytest.fixture
 def run(page):
     return lambda body, argument=None: page.evaluate("async (given) => {" + SETUP + body + "}", argument)
+
+
+@pytest.fixture
+def run_behind(new_page, daemon):
+    """Like run, but each message that comes by WebSocket passes through `change`."""
+
+    def run(change, body):
+        def pass_on(socket):
+            socket.connect_to_server().on_message(lambda message: socket.send(change(message)))
+
+        page = new_page()
+        page.route_web_socket("**/ws", pass_on)
+        page.goto(f"{daemon.url}/dashboard/licences.txt")  # a page without calls of its own
+        late = "new Promise((_, fail) => setTimeout(() => fail(new Error('no answer within 20 s')), 20_000))"
+        return page.evaluate("() => Promise.race([" + late + ", (async () => {" + SETUP + body + "})()])")
+
+    return run
 
 
 def test_calls_by_position_by_name_and_over_the_web_socket(run):
@@ -170,6 +190,62 @@ def test_a_stream_ends_early_is_cancelled_and_fails(run):
         "const call = client.stream('tokens', {count: 5, width: 2, fail_after: 2}); const seen = [];"
         "try { for await (const t of call) seen.push(t.data[0]) } catch (e) { return [seen, e.data.message] }"
     ) == [[0, 1], "there is no token 2"]
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [{"$tensor": {"data": [1]}}, {"$tensor": "only a word"}, {"$literal": {"a": 1}}, {"$x": 1, "y": [None, {"z": 2}]}],
+)
+def test_an_object_inside_a_literal_is_plain(run, plain):
+    for caller in "client", "client.socket":
+        assert run(f"return await {caller}.call('echo', [{{$literal: given}}])", plain) == plain
+
+
+def test_the_members_of_an_object_inside_a_literal_are_values(run_behind):
+    tensor = {"$tensor": {"dtype": "int64", "shape": [1], "data": [7]}}
+    answer = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"$literal": {"$tensor": {"data": tensor}}}})
+    got = run_behind(lambda _: answer, "return (await client.socket.call('echo', [1])).$tensor.data.dtype")
+    assert got == "int64"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        '{"jsonrpc": "2.0", "id": 1, "result": {"$tensor": {"dtype": "float32", "shape": [3], "data": [1, 2]}}}',
+        '{"jsonrpc": "2.0", "id": 1, "result": {"$tensor": {"dtype": "float33", "shape": [3], "base64": ""}}}',
+        '{"jsonrpc": "2.0", "id": 1, "result": {"$tensor": {"dtype": "float32", "shape": [3], "body": {"offset": 0}}}}',
+        '{"jsonrpc": "2.0", "id": 1, "result"',
+        b"\x01",
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_an_error_of_its_call_and_later_calls_work(run_behind, bad):
+    message = run_behind(
+        lambda answer: bad if json.loads(answer).get("id") == 1 else answer,
+        "const error = await client.socket.call('add', [1, 2]).catch((e) => e);"
+        "await new Promise((done) => setTimeout(done, 50)); const later = await client.socket.call('add', [1, 3]);"
+        "return [error instanceof SharedTensorError, error.code, error.message, later]",
+    )
+    assert message[:2] == [True, None]
+    assert message[2].startswith("a message of the daemon cannot be read: ")
+    assert message[3] == 4
+
+
+def test_an_item_of_a_stream_that_cannot_be_read_fails_and_cancels_the_call(run_behind, daemon):
+    def change(message):
+        return message.replace('"value":3', '"value":{"$tensor":{"dtype":"float33","base64":""}}')
+
+    seen = run_behind(
+        change,
+        "const call = client.stream('count', {up_to: 1000000, seconds_between: 0.01}); const seen = [];"
+        "try { for await (const n of call) seen.push(n) } catch (e) { seen.push(e.message) } return seen",
+    )
+    assert seen[:2] == [1, 2] and "cannot be read" in seen[2]
+    for _ in range(100):
+        calls = rpc(daemon.url, "server.calls")["result"]["calls"]
+        if not any(one["function"] == "count" for one in calls):
+            return
+        time.sleep(0.1)
+    pytest.fail("the call runs on")
 
 
 def test_the_socket_connects_again_after_its_end(run):

@@ -72,6 +72,27 @@ def test_a_npy_file_is_a_tensor_and_a_long_result_is_plotted_and_played(page, da
     assert numpy.array_equal(numpy.load(download.value.path()), 2 * wave)
 
 
+def test_the_file_of_a_sound_is_freed_when_the_sound_is_no_longer_shown(page, daemon):
+    choose(page, daemon, "ramp")
+    page.evaluate("""() => {
+        globalThis.urls = new Set();
+        const [make, free] = [URL.createObjectURL, URL.revokeObjectURL];
+        URL.createObjectURL = (blob) => { const url = make(blob); urls.add(url); return url; };
+        URL.revokeObjectURL = (url) => { urls.delete(url); free(url); };
+    }""")
+    page.get_by_label("count integer").fill("4000")
+    call(page)
+    for leave in "Plot", "Server":
+        page.get_by_role("button", name="Sound").click()
+        expect(page.locator("audio")).to_have_js_property("duration", 0.25)
+        page.get_by_label("Samples a second").select_option("8000")
+        expect(page.locator("audio")).to_have_js_property("duration", 0.5)
+        assert page.evaluate("urls.size") == 1
+        page.get_by_role("button" if leave == "Plot" else "link", name=leave, exact=True).click()
+        expect(page.locator("audio")).to_have_count(0)
+        assert page.evaluate("urls.size") == 0
+
+
 @pytest.mark.parametrize(
     ("form", "shape"),
     [
@@ -124,6 +145,62 @@ def test_text_json_and_lists_of_objects(page, daemon):
     call(page)
     expect(result(page)).to_contain_text("JSON")
     expect(page.get_by_role("status").filter(has_text="failed")).to_be_visible()
+
+
+OPTIONAL = [
+    {"type": "boolean", "default": True},
+    {"type": "boolean"},
+    {"enum": ["nearest", "cubic"], "type": "string", "default": "cubic"},
+    {"anyOf": [{"enum": ["nearest", "cubic"]}, {"type": "null"}], "default": None},
+    {"type": "string", "default": "none"},
+    {"type": "integer", "default": 1},
+    {"$ref": "#/components/schemas/Tensor"},
+]
+
+
+def field(page, required: bool, schema: dict):
+    """Puts the field of a parameter into the page; returns a function that reads it."""
+    page.goto("about:blank")
+    page.goto(page.own_url + "/dashboard/licences.txt")
+    make = """async (parameter) => {
+        const { fieldOf } = await import("/dashboard/form.js");
+        globalThis.field = fieldOf(parameter);
+        document.body.replaceChildren(field.element);
+    }"""
+    page.evaluate(make, {"name": "x", "required": required, "schema": schema})
+    return lambda: page.evaluate("field.read().then((value) => (value === undefined ? 'nothing' : value))")
+
+
+@pytest.fixture
+def empty_page(new_page, daemon):
+    page = new_page()
+    page.own_url = daemon.url
+    return page
+
+
+@pytest.mark.parametrize("schema", OPTIONAL, ids=str)
+def test_an_optional_argument_that_is_left_alone_is_not_sent(empty_page, schema):
+    assert field(empty_page, False, schema)() == "nothing"
+
+
+def test_an_optional_flag_and_an_optional_choice_can_be_given_and_taken_back(empty_page):
+    for schema, word in (OPTIONAL[0], "false"), (OPTIONAL[2], "nearest"), (OPTIONAL[3], "cubic"):
+        read = field(empty_page, False, schema)
+        empty_page.get_by_label("x").select_option(word)
+        assert read() == (False if word == "false" else word)
+        empty_page.get_by_label("x").select_option("not given")
+        assert read() == "nothing"
+
+
+def test_a_required_flag_and_a_required_choice_are_always_sent(empty_page):
+    read = field(empty_page, True, {"type": "boolean"})
+    assert read() is False
+    empty_page.get_by_label("x flag").check()
+    assert read() is True
+    read = field(empty_page, True, {"enum": [1, 2, 4]})
+    assert read() == 1
+    empty_page.get_by_label("x choice").select_option("4")
+    assert read() == 4
 
 
 def test_objects_are_passed_on_by_their_handles(page, daemon):

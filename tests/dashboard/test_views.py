@@ -178,6 +178,81 @@ def test_the_page_tells_when_the_server_ends_and_goes_on_when_it_is_back(new_pag
         expect(page.locator("#connection")).to_have_attribute("data-state", "live")
 
 
+def cut_at(page, method: str) -> list[str]:
+    """Ends the WebSocket each time when the page calls `method`, before the daemon gets the call. Returns the list of
+    the calls by fetch, which grows."""
+    fetched = []
+
+    def pass_on(socket):
+        server = socket.connect_to_server()
+
+        def to_server(message):
+            if f'"{method}"' not in message:
+                return server.send(message)
+            server.close()
+            return socket.close()
+
+        socket.on_message(to_server)
+
+    page.route_web_socket("**/ws", pass_on)
+    page.on("request", lambda request: fetched.append(request.post_data or "") if "jsonrpc" in request.url else None)
+    return fetched
+
+
+def test_a_read_is_repeated_after_the_end_of_the_connection(new_page, daemon):
+    rpc(daemon.url, "tensor.put", {"name": "read_again", "tensor": {"$tensor": {"data": [1]}}})
+    page = new_page()
+    fetched = cut_at(page, "tensor.list")
+    open_view(page, daemon.url, "tensors")
+    expect(row(page, "read_again")).to_be_visible()
+    assert any('"tensor.list"' in body for body in fetched)
+
+
+def test_a_change_is_not_repeated_after_the_end_of_the_connection(new_page, daemon):
+    rpc(daemon.url, "tensor.put", {"name": "kept", "tensor": {"$tensor": {"data": [1]}}})
+    page = new_page()
+    fetched = cut_at(page, "tensor.delete")
+    page.on("dialog", lambda dialog: dialog.accept())
+    open_view(page, daemon.url, "tensors")
+    page.get_by_role("button", name="Delete kept").click()
+    expect(page.locator("#message")).to_contain_text("it is not known whether tensor.delete was carried out")
+    assert not any('"tensor.delete"' in body for body in fetched)
+    expect(row(page, "kept")).to_be_visible()
+    expect(page.locator("#connection")).to_have_text(re.compile("^live"))  # it connects again
+
+
+def live_objects(page, prototype: str) -> int:
+    """How many objects of a prototype there are after a collection of garbage."""
+    client = page.context.new_cdp_session(page)
+    wanted = client.send("Runtime.evaluate", {"expression": prototype})["result"]["objectId"]
+    found = client.send("Runtime.queryObjects", {"prototypeObjectId": wanted})["objects"]["objectId"]
+    count = {"objectId": found, "functionDeclaration": "function () { return this.length; }", "returnByValue": True}
+    answer = client.send("Runtime.callFunctionOn", count)["result"]["value"]
+    client.detach()
+    return answer
+
+
+def test_charts_go_with_their_view(page, daemon):
+    for view in "overview", "memory", "overview", "calls":
+        page.get_by_role("link", name={"calls": "Calls and tasks"}.get(view, view.capitalize()), exact=True).click()
+        if view == "overview":
+            expect(page.locator(".uplot canvas")).to_have_count(3)
+    expect(page.locator("canvas")).to_have_count(0)
+    for _ in range(50):  # a frame that was asked for may hold the last one
+        if live_objects(page, "HTMLCanvasElement.prototype") == 0:
+            return
+        page.wait_for_timeout(100)
+    assert live_objects(page, "HTMLCanvasElement.prototype") == 0
+
+
+def test_charts_take_the_colours_of_the_scheme_when_it_changes(page):
+    expect(page.locator(".uplot canvas")).to_have_count(3)
+    page.evaluate("for (const one of document.querySelectorAll('canvas')) one.dataset.old = 'light'")
+    page.emulate_media(color_scheme="dark")
+    expect(page.locator("canvas[data-old]")).to_have_count(0)
+    expect(page.locator(".uplot canvas")).to_have_count(3)
+
+
 @pytest.mark.parametrize("look", ["light", "dark", "phone"])
 def test_no_view_has_a_violation_that_axe_finds(new_page, daemon, look):
     options = {"color_scheme": "dark" if look == "dark" else "light"}
