@@ -28,8 +28,8 @@ struct KeptSpan {
 /// Throws std::bad_alloc.
 KeptSpan keep(const Span& span, SystemTime end);
 
-/// Returns an ExportTraceServiceRequest. `service` is the attribute service.name of all spans. Bytes that are no UTF-8
-/// become U+FFFD. Throws std::bad_alloc.
+/// Returns an ExportTraceServiceRequest. `service` is the attribute service.name of all spans. Texts are cut after
+/// 4 KiB, and bytes that are no UTF-8 become U+FFFD. Throws std::bad_alloc.
 std::string otlp_request(std::span<const KeptSpan> spans, std::string_view service);
 
 /// Reads an ExportTraceServiceResponse: returns how many spans the collector rejected, and why. Zero if `json` is

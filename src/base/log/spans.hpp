@@ -15,6 +15,12 @@ struct OpenSpan {
     std::string parent;       ///< the id of the span above it; empty: it is the first of its trace
 };
 
+/// Whether the trace of a traceparent is recorded: the last bit of its flags. Others have no spans.
+inline bool is_recorded(std::string_view traceparent) {
+    constexpr std::string_view kOdd = "13579bdf";
+    return !traceparent.empty() && kOdd.find(traceparent.back()) != std::string_view::npos;
+}
+
 /// A span that has ended: one piece of work in a trace. Its texts must live until it is taken.
 struct Span {
     enum class Kind { internal = 1, server = 2, client = 3 };  ///< the numbers of OTLP

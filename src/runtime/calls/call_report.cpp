@@ -103,7 +103,7 @@ void report_call(const CurrentCall& call, const CallReport& report, const CallRe
             const InCall in_call(call);
             log::write({level, is_slow ? "slow call" : "call", fields, {}, false});
         }
-        if (to.spans != nullptr && !call.traceparent.empty()) end_span(call, report, fields, *to.spans);
+        if (to.spans != nullptr && is_recorded(call.traceparent)) end_span(call, report, fields, *to.spans);
     } catch (const std::exception&) {
         // There is no memory for the report.
     }
