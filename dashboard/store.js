@@ -11,7 +11,7 @@ const TOKEN = "shared_tensor.token";
 
 /** Methods that change nothing: such a call may be made again if the connection ends before its answer comes. */
 const READS = new Set(["server.info", "rpc.discover", "server.calls", "task.list", "task.result", "tensor.list",
-  "lease.list", "object.list", "model.list"]);
+  "lease.list", "object.list", "model.list", "log.tail"]);
 
 const kept = () => sessionStorage.getItem(TOKEN) ?? "";
 

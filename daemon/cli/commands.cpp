@@ -1,7 +1,10 @@
 #include "cli/commands.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -12,6 +15,9 @@
 namespace shared_tensor::cli {
 
 namespace {
+
+constexpr std::size_t kLevelWidth = 7;   // docs/logs.md
+constexpr std::size_t kMaxLines = 1000;  // of one answer
 
 int call(const CommandLine& line) {
     if (line.as_task) return call_as_task(line);
@@ -107,6 +113,28 @@ int log_level(const CommandLine& line) {
     return kOk;
 }
 
+/// A line as the server's log has it in the text form; or its JSON.
+std::string text_of_line(const CommandLine& line, const codec::Json& logged) {
+    if (line.json) return compact(logged);
+    const std::string level = logged.value("level", std::string());
+    const std::string blanks(level.size() < kLevelWidth ? kLevelWidth - level.size() : 1, ' ');
+    return logged.value("time", std::string()) + " " + level + blanks + logged.value("text", std::string());
+}
+
+int log_tail(const CommandLine& line) {
+    std::optional<std::uint64_t> after;
+    std::size_t limit = line.limit;
+    for (;;) {
+        const codec::Json page = ask(line, "log.tail", after, limit);
+        for (const codec::Json& logged : page.value("lines", codec::Json::array()))
+            print_line(text_of_line(line, logged));
+        if (!line.follow) return kOk;
+        after = page.value("next", std::uint64_t{0});
+        limit = kMaxLines;
+        std::this_thread::sleep_for(line.interval);
+    }
+}
+
 constexpr Command kCommands[] = {
     {"call", "NAME [ARGUMENT...]", "calls a function and shows its result (--task: as a task, with progress)", 1,
      SIZE_MAX, call, "functions"},
@@ -136,6 +164,8 @@ constexpr Command kCommands[] = {
      doctor},
     {"log-level", "[LEVEL]", "shows or sets the level of the server's log: trace, debug, info, warn, error, off", 0, 1,
      log_level},
+    {"log-tail", "", "shows the last lines of the server's log (--follow: and later lines as they come)", 0, 0,
+     log_tail},
     {"ping", "", "measures a round trip", 0, 0, ping},
     {"completion", "[SHELL]", "prints the completion for bash, zsh or fish: eval \"$(shared-tensor completion bash)\"",
      0, 1, completion},

@@ -42,10 +42,11 @@ struct CommandLine {
     CallOptions call;
     std::string output;                        ///< file; empty: the terminal
     std::string state;                         ///< tasks: only those in this state
-    std::size_t limit = 100;                   ///< tasks: maximum number
+    std::size_t limit = 100;                   ///< tasks, log-tail: maximum number
     std::size_t count = 1;                     ///< ping: number of round trips
-    std::chrono::milliseconds interval{1000};  ///< top: between two pictures
+    std::chrono::milliseconds interval{1000};  ///< top: between two pictures; log-tail: between two requests
     bool once = false;                         ///< top: one picture
+    bool follow = false;                       ///< log-tail: later lines too
     std::string name;                          ///< put: the name; empty: the name of the file
     std::optional<std::uint64_t> if_version;   ///< put, delete
     std::optional<std::uint64_t> after;        ///< watch; nullopt: the current version

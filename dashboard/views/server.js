@@ -1,5 +1,6 @@
 import { Table, Tile, bytes, duration, freshId, h, say, section, setText, short, tiles } from "../dom.js";
 import { store } from "../store.js";
+import { logPart } from "./log.js";
 
 const EVERY_MS = 10_000; // options do not change
 
@@ -37,6 +38,7 @@ export function serverView() {
     { title: "Limit", cell: ([name]) => name },
     { title: "Value", number: true, cell: ([name, value]) => limitText(name, value) },
   ], ([name]) => name, "");
+  const log = logPart();
   const onlyId = freshId("only");
   const only = h("input", { id: onlyId, type: "checkbox", onchange: showOptions });
   const note = h("p", { class: "note" });
@@ -67,6 +69,7 @@ export function serverView() {
   return {
     elements: [
       tiles(...Object.values(tile)),
+      log.element,
       section("Worker processes", processes.element),
       section("Transports", transports.element),
       section("Devices", devices.element),
@@ -85,7 +88,7 @@ export function serverView() {
       devices.update(info.devices);
       limits.update(Object.entries(info.limits));
       setText(note, info.operations ? `The port for operators: ${info.operations}` : "");
-      Promise.all([readOptions(), readHealth()]).catch((error) => say(error.message, "bad"));
+      Promise.all([readOptions(), readHealth(), log.update()]).catch((error) => say(error.message, "bad"));
     },
   };
 }

@@ -191,6 +191,7 @@ def test_a_token_that_may_do_little_sees_what_it_may(new_page, guarded):
     expect(page.locator("#connection")).to_have_text(re.compile("^live"))
     open_view(page, guarded.url, "server")
     expect(page.get_by_text("Only admins may see the options.")).to_be_visible()
+    expect(page.get_by_text("Only admins may see the log.")).to_be_visible()
     open_view(page, guarded.url, "functions/add")
     page.get_by_label("a number").fill("1")
     page.get_by_label("b number").fill("2")

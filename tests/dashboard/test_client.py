@@ -30,7 +30,7 @@ def run_behind(new_page, daemon):
         def pass_on(socket):
             socket.connect_to_server().on_message(lambda message: socket.send(change(message)))
 
-        page = new_page()
+        page = new_page(allowed=("404",))  # a browser asks for the icon of a text
         page.route_web_socket("**/ws", pass_on)
         page.goto(f"{daemon.url}/dashboard/licences.txt")  # a page without calls of its own
         late = "new Promise((_, fail) => setTimeout(() => fail(new Error('no answer within 20 s')), 20_000))"

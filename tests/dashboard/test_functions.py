@@ -173,7 +173,7 @@ def field(page, required: bool, schema: dict):
 
 @pytest.fixture
 def empty_page(new_page, daemon):
-    page = new_page()
+    page = new_page(allowed=("404",))  # a browser asks for the icon of a text
     page.own_url = daemon.url
     return page
 

@@ -253,6 +253,33 @@ def test_charts_take_the_colours_of_the_scheme_when_it_changes(page):
     expect(page.locator(".uplot canvas")).to_have_count(3)
 
 
+def test_the_log_is_shown_filtered_and_followed(new_page):
+    page = new_page()
+    with start("--service-name", "example") as daemon:
+        rpc(daemon.url, "log.level", ["debug"])
+        rpc(daemon.url, "log.level", ["info"])
+        open_view(page, daemon.url, "server")
+        log = page.get_by_role("log", name="Lines of the log")
+        line = log.get_by_role("paragraph")
+        expect(line.filter(has_text="listening on").first).to_be_visible()
+        expect(line.filter(has_text="is debug now")).to_have_text(re.compile("^2.*Z warn the level of the log is"))
+        page.get_by_label("Lowest level").select_option("warn")
+        expect(line.filter(has_text="listening on")).to_have_count(0)  # a hidden one has no role
+        expect(line.filter(has_text="is debug now")).to_be_visible()
+        rpc(daemon.url, "log.level", ["warn"])
+        expect(line.filter(has_text="is warn now; it was info")).to_be_visible()
+        page.get_by_label("follow").uncheck()
+        rpc(daemon.url, "log.level", ["info"])
+        page.wait_for_timeout(2500)
+        expect(line.filter(has_text="is info now; it was warn")).to_have_count(0)
+        page.get_by_label("follow").check()
+        expect(line.filter(has_text="is info now; it was warn")).to_be_visible()
+        page.get_by_label("Lowest level").select_option("trace")
+        expect(line.filter(has_text="listening on").first).to_be_visible()
+        scrolled = page.evaluate("(log) => log.scrollHeight - log.scrollTop - log.clientHeight", log.element_handle())
+        assert scrolled < 8
+
+
 @pytest.mark.parametrize("look", ["light", "dark", "phone"])
 def test_no_view_has_a_violation_that_axe_finds(new_page, daemon, look):
     options = {"color_scheme": "dark" if look == "dark" else "light"}

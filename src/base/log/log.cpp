@@ -10,7 +10,9 @@
 #include <string>
 
 #include "base/concurrency/clock.hpp"
+#include "base/concurrency/guarded.hpp"
 #include "base/log/current_call.hpp"
+#include "base/log/last_lines.hpp"
 #include "base/log/line_queue.hpp"
 #include "base/log/log_text.hpp"
 #include "base/log/repeated_lines.hpp"
@@ -74,7 +76,7 @@ private:
     RepeatedLines repeated_;
 };
 
-/// The log queue of one process.
+/// The log of one process: the queue for standard error, and the last lines in memory.
 struct Queue {
     Queue() {
         sink->count_dropped_by([this] { return lines.dropped(); });
@@ -82,6 +84,7 @@ struct Queue {
 
     const std::shared_ptr<StandardErrorSink> sink = std::make_shared<StandardErrorSink>();
     LineQueue lines{sink, "st-log", kMaxWaiting};
+    Guarded<LastLines> last;
 };
 
 /// Never destroyed: the destructor would wait for a thread that may be blocked forever.
@@ -93,6 +96,15 @@ Queue& queue() {
         static_cast<void>(kFlushes);
         return std::make_unique<Queue>();
     });
+}
+
+/// Keeps the line in memory, in the text form. `body`: the line in the form of the log.
+void keep(Queue& queue, const Entry& entry, const Body& body) {
+    const auto time = std::chrono::system_clock::now();
+    const auto now = real_clock().now();
+    if (format() == Format::text) return queue.last.lock()->add(entry.level, body, time, now);
+    const Body text = body_of(Format::text, entry, current_call);
+    queue.last.lock()->add(entry.level, text, time, now);
 }
 
 /// The place of `name` in `names`. Throws std::invalid_argument.
@@ -131,9 +143,15 @@ void write(const Entry& entry) noexcept {
         } catch (const std::exception&) {  // no thread
             write_to_standard_error(line_now(entry.level, body.text), IfFull::drop);
         }
+        if (Queue* const found = current.value.find()) keep(*found, entry, body);
     } catch (const std::exception&) {
         // There is no memory for the line.
     }
+}
+
+LastLines::Page last_lines(std::optional<std::uint64_t> after, std::size_t limit) {
+    Queue* const found = current.value.find();
+    return found != nullptr ? found->last.lock()->page(after, limit) : LastLines::Page{};
 }
 
 bool flush(std::chrono::milliseconds bound) noexcept {

@@ -101,7 +101,7 @@ private:
 
 // The daemon's own methods. Each function adds one group of them to `builtins`. `all` must outlive `builtins`.
 
-/// rpc.discover, server.*, cache.clear, log.level and session.*. `info` makes the result of server.info.
+/// rpc.discover, server.*, cache.clear, log.* and session.*. `info` makes the result of server.info.
 void add_server_methods(Builtins& builtins, Services& all, std::function<json_rpc::Json()> info);
 /// server.calls, server.cancel_call and server.options.
 void add_operator_methods(Builtins& builtins, Services& all);

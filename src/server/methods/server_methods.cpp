@@ -1,10 +1,15 @@
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include <shared_tensor/version.hpp>
 
+#include "base/log/last_lines.hpp"
 #include "base/log/log.hpp"
 #include "protocol/version.hpp"
 #include "server/methods/methods.hpp"
@@ -185,6 +190,7 @@ using Text = std::optional<std::string>;
 
 constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info", "warn", "error", "off"};
 using Level = Word<kLevels>;
+using LineNumber = Integer<0, std::numeric_limits<std::int64_t>::max()>;
 using Facts = std::optional<ClientFacts::List>;
 
 Json transports() { return map_of(object({{"usable", "boolean"}, {"reason?", "string"}})); }
@@ -206,7 +212,27 @@ Json open_session(Services& all, const BuiltinCall& call, const ClientFacts& cli
     return opened;
 }
 
-/// The level belongs to the process, and so to all servers in it.
+constexpr std::int64_t kUsualLines = 100;
+
+Json to_json(const log::KeptLine& line) {
+    return {{"number", line.number},
+            {"time", iso8601(line.time)},
+            {"level", log::name_of(line.level)},
+            {"text", line.text}};
+}
+
+Json list_lines(const std::optional<LineNumber>& after, const std::optional<PageSize>& limit) {
+    std::optional<std::uint64_t> number;
+    if (after) number = static_cast<std::uint64_t>(after->value);
+    const auto most = static_cast<std::size_t>(limit.value_or(PageSize{kUsualLines}).value);
+    const auto [lines, next] = log::last_lines(number, most);
+    Json list = Json::array();
+    for (const log::KeptLine& line : lines)
+        list.push_back(to_json(line));
+    return {{"lines", std::move(list)}, {"next", next}};
+}
+
+/// The log belongs to the process, and so to all servers in it.
 void add_log_methods(Builtins& builtins) {
     builtins.add({"log.level", "The level of the server's log; sets it if a level is given. Needs an admin.",
                   object({{"level", "string"}})},
@@ -219,6 +245,16 @@ void add_log_methods(Builtins& builtins) {
                      }
                      return Json{{"level", log::name_of(log::level())}};
                  });
+    builtins.add(
+        {"log.tail", "The last lines of the server's log, or the lines after one of them. Needs an admin.",
+         object({{"lines", schema::list_of(object(
+                               {{"number", "integer"}, {"time", "string"}, {"level", "string"}, {"text", "string"}}))},
+                 {"next", "integer"}})},
+        {"after", "limit"},
+        [](const BuiltinCall& call, const std::optional<LineNumber>& after, const std::optional<PageSize>& limit) {
+            if (!call.principal.admin) throw Rejected(json_rpc::not_authorised("log.tail needs an admin"));
+            return list_lines(after, limit);
+        });
 }
 
 void add_session_methods(Builtins& builtins, Services& all) {

@@ -291,6 +291,50 @@ TEST_CASE("an admin reads and sets the level while the daemon runs, nobody else"
     CHECK(daemon.call("log.level", nullptr, bearer('b')) == Json{{"level", "off"}});
 }
 
+TEST_CASE("an admin reads the last lines of the log and goes on after them, nobody else", "[server][log]") {
+    const TokenDaemon daemon(token("boss", ":admin") + token("some"), {"--log-format", "json"});
+    CHECK(daemon.code("log.tail", nullptr, bearer('s')) == -32007);
+    CHECK(daemon.code("log.tail", {{"after", -1}}, bearer('b')) == -32602);
+    CHECK(daemon.code("log.tail", {{"limit", 1001}}, bearer('b')) == -32602);
+    const Json first = daemon.call("log.tail", nullptr, bearer('b'));
+    REQUIRE(first["lines"].size() >= 1);
+    CHECK(first["lines"].front()["number"] == 1);
+    CHECK(first["lines"].back()["number"] == first["next"]);
+
+    daemon.call("log.level", {"debug"}, bearer('b'));
+    const Json later = daemon.call("log.tail", {first["next"]}, bearer('b'));
+    const Json& warning = later["lines"].front();
+    CHECK(warning["number"] == first["next"].get<int>() + 1);
+    CHECK(warning["level"] == "warn");
+    CHECK(warning["text"].get<std::string>().starts_with("the level of the log is debug now; it was info"));
+    CHECK_THAT(warning["time"].get<std::string>(), Catch::Matchers::Matches("....-..-..T..:..:......Z"));
+    daemon.call("add", {1, 2}, bearer('s'));
+    CHECK(eventually([&] {
+        const Json lines = daemon.call("log.tail", {first["next"]}, bearer('b'))["lines"];
+        return std::any_of(lines.begin(), lines.end(), [](const Json& line) {
+            return line["text"].get<std::string>().starts_with("call function=add principal=token:some");
+        });
+    }));
+    CHECK(daemon.call("log.tail", {{"after", 0}, {"limit", 1}}, bearer('b'))["next"] == 1);
+}
+
+TEST_CASE("the command line prints the last lines, and follows the log", "[server][log]") {
+    const TemporaryFolder folder;
+    const Daemon daemon(rough());
+    const Words variables{"SHARED_TENSOR_URL=" + daemon.url()};
+    CHECK_THAT(run_client({"log-tail"}, variables).out, ContainsSubstring("Z info   listening on " + daemon.url()));
+    run_client({"log-level", "debug"}, variables);
+    run_client({"log-level", "info"}, variables);
+    const std::string last = run_client({"log-tail", "--limit", "1", "--json"}, variables).out;
+    CHECK(Json::parse(last)["text"].get<std::string>().starts_with("the level of the log is info now; it was debug"));
+
+    const std::string out = folder.file("out");
+    Child follower({kClient, "log-tail", "--follow", "--interval", "50ms"}, variables, out, folder.file("err"));
+    CHECK(eventually([&] { return text_of_file(out).find("it was debug") != std::string::npos; }));
+    run_client({"log-level", "warn"}, variables);
+    CHECK(eventually([&] { return text_of_file(out).find("is warn now; it was info") != std::string::npos; }));
+}
+
 TEST_CASE("the command line shows and sets the level", "[server][log]") {
     const Daemon daemon(rough());
     const Words variables{"SHARED_TENSOR_URL=" + daemon.url()};
