@@ -15,6 +15,7 @@ namespace shared_tensor::daemon {
 
 namespace {
 
+using json_rpc::Json;
 using server::Option;
 
 bool exists(const std::string& path) {
@@ -39,6 +40,25 @@ void set_limit(decltype(RLIMIT_DATA) what, std::size_t most, const char* name) {
     if (most == 0) return;
     const rlimit limit{most, most};
     if (::setrlimit(what, &limit) != 0) throw std::system_error(errno, std::generic_category(), name);
+}
+
+/// The texts that set an option to the value that its show() returned.
+std::vector<std::string> texts_of(const Json& shown) {
+    if (shown.is_array()) return shown.get<std::vector<std::string>>();
+    return {shown.is_string() ? shown.get<std::string>() : shown.dump()};
+}
+
+/// The options that differ from their defaults. The others stay out, because an option may not take its own default: 0
+/// where 1 is the least value that an operator may give.
+Json changed_options(DaemonOptions& options) {
+    DaemonOptions defaults;
+    const std::vector<Option> table = option_table(options), unchanged = option_table(defaults);
+    Json changed = Json::object();
+    for (std::size_t i = 0; i < table.size(); ++i) {
+        Json value = table[i].show();
+        if (value != unchanged[i].show()) changed[std::string(table[i].name)] = std::move(value);
+    }
+    return changed;
 }
 
 }  // namespace
@@ -80,6 +100,27 @@ std::vector<PluginGroup> plugin_groups(const DaemonOptions& options) {
     }
     if (!together.paths.empty()) groups.push_back(std::move(together));
     return groups;
+}
+
+std::string write_worker_start(const PluginGroup& group, DaemonOptions options) {
+    const Json start{{"name", group.name},     {"paths", group.paths}, {"processes", group.processes},
+                     {"memory", group.memory}, {"files", group.files}, {"options", changed_options(options)}};
+    // A path of another option, which a worker does not use, may be no UTF-8.
+    return start.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+WorkerStart read_worker_start(std::string_view text) {
+    const Json start = Json::parse(text);
+    WorkerStart result{{start.at("name").get<std::string>(), start.at("paths").get<std::vector<std::string>>(),
+                        start.at("processes").get<std::size_t>(), start.at("memory").get<std::size_t>(),
+                        start.at("files").get<std::size_t>()},
+                       {}};
+    const Json& options = start.at("options");
+    for (const Option& option : option_table(result.options)) {
+        const auto value = options.find(std::string(option.name));
+        if (value != options.end()) server::apply(option, texts_of(*value), std::string(option.name));
+    }
+    return result;
 }
 
 void limit_resources(const PluginGroup& group) {

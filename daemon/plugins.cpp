@@ -20,6 +20,7 @@
 
 #include <shared_tensor/detail/failure.hpp>
 
+#include "base/bytes/control_characters.hpp"
 #include "base/log/standard_error.hpp"
 #include "base/system/files.hpp"
 #include "base/system/unique_fd.hpp"
@@ -34,9 +35,8 @@ namespace {
 
 /// Makes one line: texts from the plugin may contain control characters.
 std::string line_about(const std::string& path, const std::string& why) {
-    std::string line = "plugin " + path + ": " + why;
-    std::replace_if(
-        line.begin(), line.end(), [](unsigned char c) { return c < ' '; }, ' ');
+    std::string line;
+    without_controls("plugin " + path + ": " + why, [&](char c) { line += c; });
     return line;
 }
 

@@ -93,6 +93,18 @@ struct PluginGroup {
 /// group. Throws as parse_plugin() does.
 std::vector<PluginGroup> plugin_groups(const DaemonOptions& options);
 
+/// What the server's process hands to a worker process.
+struct WorkerStart {
+    PluginGroup group;
+    DaemonOptions options;
+};
+/// The argument of a worker process's command line, and its value: one line of JSON. A worker process reads no options
+/// itself, because the configuration file may have changed since the server started.
+inline constexpr std::string_view kWorkerGroup = "--worker-group=";
+std::string write_worker_start(const PluginGroup& group, DaemonOptions options);
+/// Reads the text of write_worker_start(). Throws std::exception.
+WorkerStart read_worker_start(std::string_view text);
+
 /// Sets the limits of this process, a worker of `group`. Throws std::system_error.
 void limit_resources(const PluginGroup& group);
 

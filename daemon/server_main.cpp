@@ -22,6 +22,7 @@
 #include <shared_tensor/server.hpp>
 
 #include "base/log/log.hpp"
+#include "base/log/log_text.hpp"
 #include "base/log/standard_error.hpp"
 #include "base/memory/heap.hpp"
 #include "base/memory/memory_faults.hpp"
@@ -43,12 +44,15 @@ void never_block_on_standard_error() {
     if (own) ::dup2(own.get(), STDERR_FILENO);
 }
 
-/// Prints the reason why the daemon ends, after the earlier lines of the log.
+/// Prints the reason why the daemon ends, after the earlier lines of the log, whatever the log's level is.
 void say(const std::string& text) {
-    if (log::format() == log::Format::json) log::error(text);
     log::flush(std::chrono::seconds(1));
-    if (log::format() == log::Format::text)
-        write_to_standard_error("shared-tensor-server: " + text + '\n', IfFull::drop);
+    std::string line = "shared-tensor-server: " + text + '\n';
+    if (log::format() == log::Format::json) {
+        const std::string body = log::body_of(log::Format::json, {log::Level::error, text}, nullptr).text;
+        line = log::whole_line(log::Format::json, log::Level::error, body, std::chrono::system_clock::now());
+    }
+    write_to_standard_error(line, IfFull::drop);
 }
 
 void write_ready_file(const std::string& path, const std::string& url) {
@@ -79,17 +83,13 @@ void prepare(const daemon::DaemonOptions& options) {
 
 std::size_t default_threads() { return std::max<std::size_t>(4, std::thread::hardware_concurrency()); }
 
-/// Follows the command line in a worker process: the number of its group.
-constexpr std::string_view kGroup = "--worker-group=";
-
-/// The groups of worker processes, which get the command line of this program.
+/// The groups of worker processes. A process that is started again gets the same options.
 class Workers {
 public:
-    Workers(const std::vector<daemon::PluginGroup>& groups, int argc, char** argv) {
+    Workers(const std::vector<daemon::PluginGroup>& groups, const daemon::DaemonOptions& options) {
         for (std::size_t i = 1; i < groups.size(); ++i) {
-            std::vector<std::string> command{"/proc/self/exe"};
-            command.insert(command.end(), argv + 1, argv + argc);
-            command.push_back(std::string(kGroup) + std::to_string(i));
+            std::vector<std::string> command{
+                "/proc/self/exe", std::string(daemon::kWorkerGroup) + daemon::write_worker_start(groups[i], options)};
             all_.push_back(std::make_unique<WorkerProcesses>(ProcessOptions{
                 .name = groups[i].name, .processes = groups[i].processes, .command = std::move(command)}));
             processes_ += groups[i].processes;
@@ -133,7 +133,7 @@ int serve(daemon::DaemonOptions options, daemon::Ending& ending, int argc, char*
     prepare(options);
     manager.give_sockets_to(options.server);
     Registry functions = load(groups.front());
-    Workers workers(groups, argc, argv);
+    Workers workers(groups, given);
     if (std::size_t& threads = options.server.calls.pool.workers; workers.processes() > 0) {
         // A thread of the server waits for each thread of a worker process.
         if (threads == 0) threads = default_threads();
@@ -171,16 +171,16 @@ void check(const daemon::DaemonOptions& options) {
     const Server checked(Registry(), std::move(server));
 }
 
-/// A worker process: the server's process started it with its own command line.
+/// A worker process, which the server's process started.
 int work(int argc, char** argv) {
     handle_memory_faults();
     const std::string_view last = argv[argc - 1];
-    if (!last.starts_with(kGroup)) throw std::runtime_error("a worker process without the number of its group");
-    auto parsed = daemon::parse_options(argc - 1, argv);
-    const auto group = daemon::plugin_groups(parsed.options).at(std::stoul(std::string(last.substr(kGroup.size()))));
-    prepare(parsed.options);
+    if (!last.starts_with(daemon::kWorkerGroup)) throw std::runtime_error("a worker process without its group");
+    auto start = daemon::read_worker_start(last.substr(daemon::kWorkerGroup.size()));
+    const daemon::PluginGroup& group = start.group;
+    prepare(start.options);
     daemon::limit_resources(group);
-    ServerOptions& options = parsed.options.server;
+    ServerOptions& options = start.options.server;
     const std::size_t threads = options.calls.pool.workers != 0 ? options.calls.pool.workers : default_threads();
     if (options.torch_threads == 0)
         options.torch_threads = std::max<std::size_t>(1, default_threads() / (threads * group.processes));

@@ -13,6 +13,7 @@
 
 #include <shared_tensor/client/task.hpp>
 
+#include "base/bytes/control_characters.hpp"
 #include "cli/commands.hpp"
 #include "cli/terminal.hpp"
 
@@ -26,9 +27,8 @@ constexpr std::size_t kCells = 30;
 
 /// Removes control characters, which would control the terminal: the text comes from the function.
 std::string printable(const std::string& text) {
-    std::string result = text;
-    std::replace_if(
-        result.begin(), result.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+    std::string result;
+    without_controls(text, [&](char c) { result += c; });
     return result;
 }
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <thread>
 
 #include <shared_tensor/tensor_ref.hpp>
 
@@ -108,6 +108,13 @@ ServerBusy full(const std::string& url) {
 
 ShuttingDown shut_down() {
     return {static_cast<int>(ErrorCode::shutting_down), "Shutting down", {}, "this node was shut down"};
+}
+
+/// Returns early if `stop` is requested.
+void sleep_for(std::chrono::milliseconds time, const std::stop_token& stop) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any().wait_for(lock, stop, time, [] { return false; });
 }
 
 }  // namespace
@@ -253,7 +260,7 @@ void Node::push(const std::string& url, std::string_view name, const TensorRef& 
                 return true;
             if (impl_->stopped) throw shut_down();
             if (real_clock().now() + pause >= deadline) throw full(url);
-            std::this_thread::sleep_for(pause);
+            sleep_for(pause, stop);
             has_room = client({}).call<bool>(kHasRoom, named("bytes", tensor.bytes()));
         }
     });

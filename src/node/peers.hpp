@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <stdexcept>
 #include <stop_token>
 #include <string>
@@ -13,8 +12,10 @@
 
 #include <shared_tensor/client.hpp>
 
+#include "base/concurrency/at_end.hpp"
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
+#include "client/call/failure.hpp"
 
 namespace shared_tensor::node {
 
@@ -26,23 +27,23 @@ public:
     Peers(ClientOptions options, std::size_t most, std::chrono::milliseconds answers_within)
         : options_(std::move(options)), most_(most), answers_within_(answers_within) {}
 
+    enum class Look { not_begun, under_way, done };
     struct Peer {
         explicit Peer(Client made) : client(std::move(made)) {}
         const Client client;
-        std::once_flag looked;
-        bool is_near = false;  ///< whether it shares memory with this process; set by at()
+        Guarded<Look> look{Look::not_begun};
+        bool is_near = false;  ///< whether it shares memory with this process; written before `look` is done
     };
     using PeerPointer = std::shared_ptr<const Peer>;
-    /// Blocks for a few round trips at the first use of a url, until `stop` is requested. Throws std::invalid_argument
-    /// for an invalid url, and the RpcErrors of its client.
+    /// Blocks for a few round trips at the first use of a url, until `stop` is requested. Several callers wait for one
+    /// look; if it fails, the next caller looks again. Throws std::invalid_argument for an invalid url, and the
+    /// RpcErrors of its client.
     PeerPointer at(const std::string& url, const std::stop_token& stop) {
         if (url.empty())
             throw std::invalid_argument(
                 "the url of the other node is empty: use http://host:port or https://host:port");
         auto peer = find_or_make(url);
-        std::call_once(peer->looked, [&] {
-            peer->is_near = shares_memory(peer->client.with({.timeout = answers_within_, .stop = stop}));
-        });
+        if (begin_look(*peer, stop)) look(*peer, stop);
         return peer;
     }
     /// Aborts all requests in flight. Clients made later are shut down too.
@@ -74,6 +75,27 @@ private:
         std::map<std::string, Known> known;
         bool closed = false;
     };
+
+    /// Waits while another caller looks, until `stop` is requested. Returns true if this caller is to look now.
+    static bool begin_look(Peer& peer, const std::stop_token& stop) {
+        const std::stop_callback wake(stop, [&peer] { peer.look.wake_all(); });
+        auto look = peer.look.lock();
+        look.wait([&](Look now) { return now != Look::under_way || stop.stop_requested(); });
+        if (*look == Look::under_way) client::throw_cancelled("the first look at the other node", false);
+        if (*look == Look::done) return false;
+        *look = Look::under_way;
+        return true;
+    }
+
+    void look(Peer& peer, const std::stop_token& stop) const {
+        Look result = Look::not_begun;
+        const AtEnd ended([&] {
+            peer.look.with([&](Look& look) { look = result; });
+            peer.look.notify_all();
+        });
+        peer.is_near = shares_memory(peer.client.with({.timeout = answers_within_, .stop = stop}));
+        result = Look::done;
+    }
 
     static bool shares_memory(const Client& client) {
         const auto transports = client.transports();

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/bytes/control_characters.hpp"
 #include "base/log/current_call.hpp"
 #include "base/log/log.hpp"
 #include "base/log/standard_error.hpp"
@@ -28,20 +29,21 @@ namespace {
 constexpr std::size_t kSignalStackBytes = std::size_t{64} << 10;
 constexpr int kLogMs = 50;
 constexpr int kMaxFrames = 64;
+constexpr unsigned kEndSeconds = 2;     // for before_end and all lines
 constexpr std::size_t kMaxField = 256;  // bytes of a field of the last line
 
 std::atomic<bool> installed{false};
 std::atomic<void (*)() noexcept> before_end{nullptr};
 std::atomic<int> reported_to{-1};
 std::atomic<bool> is_ending{false};
+std::atomic<int> ending_signal{0};
 std::array<char, PATH_MAX> program{};  // its path; empty until write_last_line_of_signals()
 
 /// Text of limited size: a signal handler must not allocate.
 class Line {
 public:
     void add(std::string_view text) noexcept {
-        for (const char c : text)
-            put(static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? ' ' : c);
+        without_controls(text, [this](char c) { put(c); });
     }
     /// The inside of a JSON string, in ASCII.
     void add_escaped(std::string_view text) noexcept {
@@ -187,6 +189,34 @@ std::string_view name_of(int signal) noexcept {
 
 extern "C" void on_fatal_signal(int signal) { end_by_signal(signal); }
 
+void unblock(int signal) noexcept {
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, signal);
+    ::pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
+}
+
+/// Ends the process by the signal that it is ending by. Runs on any thread.
+extern "C" void on_end_time_over(int) {
+    const int signal = ending_signal.load();
+    (void)::signal(signal, SIG_DFL);
+    unblock(signal);
+    ::raise(signal);
+}
+
+/// Ends the process by `signal` in a short time, whatever its threads wait for: dladdr() waits for the lock of the
+/// loader, and another thread may hold this lock for ever, in a static initialiser.
+void limit_time_to_end(int signal) noexcept {
+    ending_signal.store(signal);
+    struct sigaction ours {};
+    ours.sa_handler = &on_end_time_over;
+    ours.sa_flags = SA_ONSTACK;
+    sigemptyset(&ours.sa_mask);
+    ::sigaction(SIGALRM, &ours, nullptr);
+    unblock(SIGALRM);
+    ::alarm(kEndSeconds);
+}
+
 /// The signal stack of one thread, from its first use until the thread ends.
 class SignalStack {
 public:
@@ -247,6 +277,7 @@ void end_by_signal(int signal) noexcept {
 void end_by_signal(int signal, std::string_view reason) noexcept {
     const int errno_before = errno;
     if (!is_ending.exchange(true)) {
+        limit_time_to_end(signal);
         if (auto* const work = before_end.load()) work();
         ::poll(nullptr, 0, kLogMs);  // the log thread still runs and writes the queued lines
         write_last_line(reason);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/bytes/control_characters.hpp"
 #include "base/bytes/ids.hpp"
 #include "base/concurrency/clock.hpp"
 
@@ -20,12 +21,8 @@ constexpr std::size_t kMaxField = 256;  // bytes of a field's text
 constexpr std::string_view kCut = "...";
 constexpr std::string_view kDetailsBegin = "\n    | ";
 
-/// A line break would fake a log line; an escape sequence would control the terminal.
-bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
-
 void append_shown(std::string& out, std::string_view text) {
-    for (const char c : text)
-        out.push_back(is_control(c) ? ' ' : c);
+    without_controls(text, [&](char c) { out.push_back(c); });
 }
 
 /// The length of the UTF-8 character at the beginning of `text`; 0 if there is none (RFC 3629, section 4).
@@ -62,18 +59,18 @@ std::pair<std::string, bool> value_of(const Field& field) {
 
 /// Texts that would be ambiguous behind "name=" are quoted.
 void append_text_field(std::string& out, std::string_view name, std::string_view value) {
-    const bool plain = !value.empty() && std::none_of(value.begin(), value.end(), [](char c) {
-        return c == ' ' || c == '"' || c == '=' || c == '\\' || is_control(c);
-    });
+    std::string shown;
+    append_shown(shown, shortened(value, kMaxField));
+    const bool plain = !shown.empty() && shown.find_first_of(" \"=\\") == std::string::npos;
     out.append(" ").append(name).append("=");
     if (plain) {
-        out.append(shortened(value, kMaxField));
+        out += shown;
         return;
     }
     out += '"';
-    for (const char c : shortened(value, kMaxField)) {
+    for (const char c : shown) {
         if (c == '"' || c == '\\') out += '\\';
-        append_shown(out, {&c, 1});
+        out += c;
     }
     out += '"';
 }
@@ -135,9 +132,10 @@ std::string escaped(std::string_view character, char first) {
     if (character.empty()) return "\\ufffd";
     if (first == '"' || first == '\\') return {'\\', first};
     if (first == '\n') return "\\n";
-    if (!is_control(first)) return std::string(character);
+    const std::size_t control = control_length(character);
+    if (control == 0) return std::string(character);
     constexpr std::string_view kDigits = "0123456789abcdef";
-    const auto code = static_cast<unsigned char>(first);
+    const auto code = static_cast<unsigned char>(character[control - 1]);  // the second byte of U+0080 is 0x80
     return std::string("\\u00") + kDigits[code >> 4] + kDigits[code & 15];
 }
 
@@ -148,7 +146,7 @@ void append_json_text(std::string& out, std::string_view text, std::size_t most)
     while (!text.empty()) {
         const char c = text.front();
         const std::size_t length = utf8_length(text);
-        const bool is_plain = length == 1 && c != '"' && c != '\\' && !is_control(c);
+        const bool is_plain = length == 1 && c != '"' && c != '\\' && control_length(text) == 0;
         const std::string piece = is_plain ? std::string(1, c) : escaped(text.substr(0, length), c);
         if (out.size() + piece.size() > end) return;
         out += piece;

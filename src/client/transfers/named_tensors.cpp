@@ -178,6 +178,7 @@ bool NamedTensors::has(std::string_view name) const {
 template <class Tensors>
 std::optional<Published> NamedTensors::upload_next(std::string_view name, const Tensors& tensors, std::uint64_t bytes,
                                                    const PutOptions& options) const {
+    if (!client_.options_.idempotency_key.empty()) return std::nullopt;  // tensor.put rejects the key
     if (bytes < client::kMinUploaded || client_.core_->ports().memory() == nullptr || !has(name)) return std::nullopt;
     try {
         Published made = push(name, tensors, PushOptions{.put = options, .verify = false});

@@ -86,7 +86,10 @@ bool Dispatcher::cancel(std::string_view id, const std::optional<std::string>& o
     for (const auto& execution : live()) {
         const Execution::View call = execution->view();
         if (call.id != id || (owner && call.principal != *owner)) continue;
-        if (!call.task.empty()) return tasks_.cancel(call.task, owner).has_value();
+        if (!call.task.empty()) {
+            (void)tasks_.cancel(call.task, owner);
+            if (execution->join() == nullptr) return true;  // no equal call waits for the run of the task
+        }
         execution->own_arguments();
         execution->cancel(make_outcome(json_rpc::cancelled("the call was cancelled by server.cancel_call")));
         return true;

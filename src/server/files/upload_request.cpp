@@ -91,6 +91,8 @@ UploadRequest parse_put(const net::RequestHead& head, const Principal& principal
         wanted.if_version = 0;
     }
     if (const auto condition = headers.find("If-Match")) reject("If-Match", "?if_version=N in its place", *condition);
+    if (headers.find("Idempotency-Key"))
+        reject("Idempotency-Key", "?upload=ID in its place, which makes a repeated request harmless", "a key");
     wanted.part = {0, bytes};
     wanted.form = {std::string(tensor::suffix_of(*wanted.file_form)), bytes};
     wanted.is_whole = true;

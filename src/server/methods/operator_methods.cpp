@@ -66,7 +66,7 @@ void add_operator_methods(Builtins& builtins, Services& all) {
                  {"limit"}, [&all](const BuiltinCall& call, const std::optional<PageSize>& limit) {
                      return list_calls(all, call, limit);
                  });
-    builtins.add({"server.cancel_call", "Ends a call of server.calls: its caller gets -32004.",
+    builtins.add({"server.cancel_call", "Ends a run of server.calls: its callers get -32004.",
                   object({{"cancelled", "string"}})},
                  {"id"}, [&all](const BuiltinCall& call, const std::string& id) {
                      if (!all.dispatcher.cancel(id, owner_filter(call.principal)))

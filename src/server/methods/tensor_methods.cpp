@@ -46,6 +46,12 @@ std::optional<std::uint64_t> number_of(const MaybeVersion& version) {
     return static_cast<std::uint64_t>(version->value);
 }
 
+/// A repeated request would publish or delete again: keys are kept for the runs of functions only.
+void check_no_key(const BuiltinCall& call) {
+    if (!call.to.meta.idempotency_key.empty())
+        reject("idempotency_key", "no key: if_version makes a repeated request harmless", "a key");
+}
+
 json_rpc::Error conflict(const TensorStore::Rejected& rejected, std::uint64_t wanted) {
     json_rpc::Error error = json_rpc::invalid_params(
         "if_version",
@@ -163,6 +169,7 @@ public:
     Json put(const BuiltinCall& call, const std::string& name, OneTensor tensor, SeveralTensors tensors,
              const std::optional<Unread>& manifest, OneTensor data, Metadata metadata,
              const MaybeVersion& if_version) const {
+        check_no_key(call);
         check_name(name);
         const auto version = number_of(if_version);
         const std::string& owner = call.principal.name;
@@ -240,6 +247,7 @@ public:
 
     Json remove(const BuiltinCall& call, const std::string& name, const MaybeVersion& if_version,
                 const Text& owner) const {
+        check_no_key(call);
         const auto version = number_of(if_version);
         auto removed = all_.names.store().remove(owner_of(call, owner), name, version);
         if (const auto* rejected = std::get_if<TensorStore::Rejected>(&removed))

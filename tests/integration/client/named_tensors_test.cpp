@@ -321,6 +321,16 @@ TEST_CASE_METHOD(Named, "Names are replaced by one of two publishers, listed, by
     CHECK(names.list().size() == 2);
 }
 
+TEST_CASE_METHOD(Named, "A client with an idempotency key publishes nothing, large or small", "[client][names]") {
+    const NamedTensors keyed(client.with({.idempotency_key = "once"}));
+    for (const std::int64_t elements : {1, 1 << 21}) {
+        names.put("x", filled(1, elements));
+        const std::uint64_t version = names.get("x").version();
+        CHECK_THROWS_AS(keyed.put("x", filled(2, elements)), InvalidParams);
+        CHECK(keyed.get("x").version() == version);
+    }
+}
+
 TEST_CASE_METHOD(Named, "A watch waits for the first version, the next one, or the end", "[client][names]") {
     CHECK_FALSE(names.watch("x", 0, 10ms));
     auto first = std::async(std::launch::async, [&] { return names.watch("x", 0, 30s); });

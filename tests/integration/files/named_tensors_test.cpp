@@ -74,6 +74,18 @@ TEST_CASE("what cannot be published is rejected, and nothing is left of it", "[s
     CHECK(call_code(port, "tensor.get", {{"name", name}, {"members", {"a"}}}) == -32602);
 }
 
+TEST_CASE("a key does not make a name be published or deleted once, so it is rejected", "[server][names]") {
+    const int port = shared_daemon();
+    const std::string name = fresh_name();
+    const Json version = put(port, name)["version"];
+    const HeaderList key{{"Idempotency-Key", name}};
+    const Json rejected = respond(port, "tensor.put", {{"name", name}, {"tensor", tensor({1, 2})}}, key)["error"];
+    CHECK(rejected["code"] == -32602);
+    CHECK(rejected["data"]["parameter"] == "idempotency_key");
+    CHECK(call_code(port, "tensor.delete", {{"name", name}}, key) == -32602);
+    CHECK(call(port, "tensor.get", {{"name", name}}, key)["version"] == version);
+}
+
 TEST_CASE("named tensors belong to a principal, and admins see them all", "[server][names]") {
     const DaemonOfUsers daemon;
     const int port = daemon.port();

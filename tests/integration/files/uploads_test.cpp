@@ -250,13 +250,10 @@ TEST_CASE("conditions of HTTP and of a version hold, or are rejected", "[server]
         std::string query;
     };
     const Row rows[] = {
-        {400, {{"If-Match", "\"x\""}}, ""},
-        {412, {}, "?if_version=1000000"},
-        {201, {{"If-None-Match", "*"}}, ""},
-        {412, {{"If-None-Match", "*"}}, ""},
-        {400, {{"If-None-Match", "\"x\""}}, ""},
-        {415, {{"Content-Encoding", "br"}}, ""},
-        {200, {{"Content-Encoding", "identity"}}, ""},
+        {400, {{"If-Match", "\"x\""}}, ""},      {400, {{"Idempotency-Key", "k"}}, ""},
+        {412, {}, "?if_version=1000000"},        {201, {{"If-None-Match", "*"}}, ""},
+        {412, {{"If-None-Match", "*"}}, ""},     {400, {{"If-None-Match", "\"x\""}}, ""},
+        {415, {{"Content-Encoding", "br"}}, ""}, {200, {{"Content-Encoding", "identity"}}, ""},
     };
     const auto put = [&](const std::string& query, const HeaderList& headers = {}) {
         return send(port, "PUT", name + ".raw" + query, numbers(8), floats(2, headers));

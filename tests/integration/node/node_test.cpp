@@ -295,6 +295,33 @@ TEST_CASE("a stop ends a transfer that is under way, and nothing else", "[node]"
     CHECK(node.publish("x", numbers(1)).version == 1);
 }
 
+TEST_CASE("a stop ends a caller that waits for the first look of another, which goes on", "[node]") {
+    FaultyProxy silent;
+    silent.hold_back(true);
+    NodeOptions options;
+    options.server.allowed_hosts = {silent.authority()};
+    const Node node(far()), other(options);
+    silent.pass_on_to(other.port());
+    other.publish("x", numbers(10));
+    auto first = std::async(std::launch::async, [&] { return node.pull(silent.url(), "x"); });
+    REQUIRE(eventually([&] { return silent.connections() > 0; }));
+    for (const bool pushes : {false, true}) {
+        std::stop_source source;
+        auto second = std::async(std::launch::async, [&] {
+            if (pushes) return node.push(silent.url(), "y", numbers(1), source.get_token());
+            (void)node.pull(silent.url(), "x", {}, source.get_token());
+        });
+        CHECK(second.wait_for(50ms) == std::future_status::timeout);
+        const auto start = std::chrono::steady_clock::now();
+        source.request_stop();
+        CHECK_THROWS_AS(second.get(), Cancelled);
+        CHECK(std::chrono::steady_clock::now() - start < 5s);
+    }
+    CHECK(first.wait_for(0ms) == std::future_status::timeout);
+    silent.hold_back(false);
+    CHECK(identical(first.get().tensor(), numbers(10)));
+}
+
 TEST_CASE("a shutdown ends transfers and waits that are under way", "[node]") {
     const Node source;
     source.publish("x", numbers(4'000'000));

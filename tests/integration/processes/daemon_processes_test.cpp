@@ -119,6 +119,21 @@ TEST_CASE("worker processes have limits of their own", "[processes]") {
     CHECK(call(daemon.port(), "server.info")["worker_processes"][0]["restarts"] == 0);
 }
 
+TEST_CASE("a worker process that is started again has the plugins and options of the server's start", "[processes]") {
+    const std::string rough = SHARED_TENSOR_ROUGH_PLUGIN;
+    const std::string other = std::string("load = \"") + kExamplePlugin + "?processes=1\"\n";
+    for (const std::string& later : {other, std::string("no options")}) {
+        CAPTURE(later);
+        TemporaryFolder folder;
+        const std::string file = folder.write("c.toml", "load = \"" + rough + "?processes=1&files=300\"\n");
+        const Daemon daemon({"--config", file});
+        const Client client(daemon.url());
+        folder.write("c.toml", later);
+        CHECK_THROWS_AS(client.call("end_process", "abort"), FunctionFailed);
+        CHECK(client.call<std::size_t>("open_files") == 300);  // waits for the process
+    }
+}
+
 TEST_CASE("a plugin's options that cannot be used are one line", "[processes]") {
     const std::string rough = SHARED_TENSOR_ROUGH_PLUGIN;
     for (const auto& [options, reason] : {std::pair{"?proceses=2", "no such option; the nearest is processes"},

@@ -94,10 +94,40 @@ TEST_CASE("with a token file every request needs a token", "[server]") {
         stolen.emplace_back("Shared-Tensor-Session", daemon.call("session.open", nullptr, admin)["session"]);
         CHECK(daemon.code("server.ping", nullptr, stolen) == -32005);
     }
+    SECTION("everyone lists and cancels only their own calls, an admin all") {
+        PendingCall of_guest = daemon.hold("hold_cached", guest), of_admin = daemon.hold("hold_cached", admin);
+        // Equal calls of two principals are two runs.
+        REQUIRE(eventually([&] { return daemon.call("runs_of", {daemon.name}, admin)["started"] == 2; }));
+        const auto calls_of = [&](const HeaderList& who) { return daemon.call("server.calls", nullptr, who); };
+        REQUIRE(calls_of(guest)["total"] == 1);
+        const Json all = calls_of(admin);
+        CHECK(all["total"] == 2);
+        std::string own, other;
+        for (const Json& one : all["calls"])
+            (one["owner"] == "token:guest" ? own : other) = one["id"];
+        CHECK(daemon.code("server.cancel_call", {other}, guest) == -32005);
+        CHECK(daemon.call("server.cancel_call", {own}, guest)["cancelled"] == own);
+        CHECK(code_of(of_guest.response()) == -32004);
+        CHECK(calls_of(admin)["total"] == 1);
+        daemon.call("release", {daemon.name}, admin);
+        CHECK(of_admin.response().contains("result"));
+    }
     SECTION("tokens are in no log") {
         daemon.stop();
         CHECK_FALSE(daemon.logs(secret_of('a')));
     }
+}
+
+TEST_CASE("with --insecure all clients over TCP are one principal, which is no admin", "[server]") {
+    const OwnDaemon daemon({"--insecure", "--host", "0.0.0.0"});
+    PendingCall held = daemon.hold();
+    REQUIRE(daemon.until("started"));
+    const Json calls = daemon.call("server.calls")["calls"];
+    REQUIRE(calls.size() == 1);
+    CHECK(calls[0]["owner"] == "anyone");
+    CHECK(daemon.code("cache.clear") == -32007);
+    daemon.call("server.cancel_call", {calls[0]["id"]});
+    CHECK(code_of(held.response()) == -32004);
 }
 
 TEST_CASE("another user of the machine is rejected on loopback", "[server]") {

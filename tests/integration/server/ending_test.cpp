@@ -180,6 +180,16 @@ TEST_CASE("code that ends the process is named in a line, the exit code is not 0
                {" in the function end_process" + caller + "request request-17, task "});
 }
 
+TEST_CASE("a crash ends the process by its signal while another thread holds the lock of the loader", "[server]") {
+    TemporaryFolder folder;
+    const std::string copy = folder.write("copy.so", text_of_file(SHARED_TENSOR_ROUGH_PLUGIN));
+    Daemon daemon(rough());
+    const PendingCall call(daemon.port(), "crash_while_loading", {copy});
+    CHECK(daemon.child().wait() == 128 + SIGABRT);
+    CHECK_THAT(daemon.log(), ContainsSubstring("ended by SIGABRT") && ContainsSubstring("crash_while_loading"));
+    CHECK_FALSE(daemon.is_ready());
+}
+
 TEST_CASE("a plugin that calls exit(0) while it is loaded ends the daemon with a line and code 1", "[server]") {
     const Ended ended = run_daemon(rough({"--port", "0"}), {"ROUGH_PLUGIN_AT_LOAD=exit"});
     CHECK(ended.code == 1);

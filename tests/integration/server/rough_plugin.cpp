@@ -1,6 +1,7 @@
 // Functions that treat their process badly: they log without end, never return, or end it. While it is loaded, the
-// variable ROUGH_PLUGIN_AT_LOAD says what it does.
+// variable ROUGH_PLUGIN_AT_LOAD says what it does; it first writes a byte to the descriptor ROUGH_PLUGIN_TELLS.
 
+#include <dlfcn.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -86,6 +87,17 @@ void end_process(const std::string& how) {
     if (how == "deep recursion") recurse(&start);
 }
 
+/// Loads a copy of this plugin, whose initialiser never returns: its thread holds the lock of the loader from then on.
+void crash_while_loading(const std::string& copy) {
+    int ends[2];
+    if (::pipe(ends) != 0) throw std::runtime_error("pipe failed");
+    ::setenv("ROUGH_PLUGIN_AT_LOAD", "wait", 1);
+    ::setenv("ROUGH_PLUGIN_TELLS", std::to_string(ends[1]).c_str(), 1);
+    std::thread([&] { ::dlopen(copy.c_str(), RTLD_NOW | RTLD_LOCAL); }).detach();
+    char byte = 0;
+    if (::read(ends[0], &byte, 1) == 1) std::abort();
+}
+
 std::size_t allocate(std::size_t bytes) { return std::vector<char>(bytes).size(); }
 
 std::size_t open_files() {
@@ -109,6 +121,7 @@ const bool loaded = [] {
     const char* const variable = std::getenv("ROUGH_PLUGIN_AT_LOAD");
     const std::string_view what = variable == nullptr ? "" : variable;
     if (!what.empty()) std::fprintf(stderr, "rough_plugin: %s\n", variable);
+    if (const char* const reader = std::getenv("ROUGH_PLUGIN_TELLS")) (void)!::write(std::atoi(reader), "", 1);
     if (what == "wait") wait_for_ever();
     if (what == "exit") std::exit(0);
     return true;
@@ -126,6 +139,7 @@ SHARE_AS("never_return_inline", never_return, execution::inline_);
 SHARE(lock_output_for_ever);
 SHARE(end_process, arg("how"));
 SHARE_AS("end_process_inline", end_process, arg("how"), execution::inline_);
+SHARE(crash_while_loading, arg("copy"));
 SHARE(allocate, arg("bytes"));
 SHARE(open_files);
 SHARE(exit_code_of_child);

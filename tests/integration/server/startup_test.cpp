@@ -239,6 +239,18 @@ TEST_CASE("a daemon that can't start says why in one line", "[server]") {
     CHECK(Calls().serves());
 }
 
+TEST_CASE("a daemon that can't start says why at every level of the log, in both formats", "[server][log]") {
+    for (const char* level : {"trace", "error", "off"}) {
+        INFO(level);
+        const Words options{"--load", "/nowhere/x.so", "--log-level", level};
+        CHECK(rejection(options, "shared-tensor-server: plugin /nowhere/x.so: no such file\n").starts_with("shared"));
+        const Json line = Json::parse(rejection(joined(options, {"--log-format", "json"}), "/nowhere/x.so"));
+        CHECK(line["level"] == "error");
+        CHECK(line["message"] == "plugin /nowhere/x.so: no such file");
+        CHECK(line["time"].get<std::string>().size() == 24);
+    }
+}
+
 TEST_CASE("a daemon does not start with two plugins that share one name, and names both", "[server][plugins]") {
     TemporaryFolder folder;
     const std::string spec = SHARED_TENSOR_SPEC_PLUGIN, copy = folder.write("x.so", text_of_file(spec));

@@ -142,6 +142,49 @@ TEST_CASE("what is below the level is dropped, and its parts are not put togethe
 TEST_CASE("no text can fake a line or talk to the terminal", "[util][log]") {
     const auto text = logged([] { log::info("a\nb\rc\x1b[31m\td\x7f\xc3\xa4"); });
     CHECK(text.ends_with("a b c [31m d \xc3\xa4\n"));
+    // U+0085, U+009B (begins an escape sequence) and U+009F; U+00A0 and U+00DB are none, nor is half a character.
+    const auto of_two_bytes = logged([] {
+        log::info(
+            "a\xc2\x85"
+            "b\xc2\x9b"
+            "31m\xc2\x9f\xc2\xa0\xc3\x9b\xc2");
+    });
+    CHECK(of_two_bytes.ends_with("a b 31m \xc2\xa0\xc3\x9b\xc2\n"));
+}
+
+TEST_CASE("control characters of two bytes are blanks in fields and details, and escaped in JSON", "[util][log]") {
+    const CurrentCall call{"f",
+                           "cert:a\xc2\x9b"
+                           "b",
+                           "r-1",
+                           "\"\xc2\x80",
+                           {},
+                           {}};
+    const log::Entry entry{.level = log::Level::warn, .message = "m\xc2\x9b", .details = "d\xc2\x9b"};
+    const std::string text = log::body_of(log::Format::text, entry, &call).text;
+    CHECK(text == "m  function=f principal=\"cert:a b\" request_id=r-1 id=\"\\\" \"\n    | d ");
+    const std::string json = log::body_of(log::Format::json, entry, &call).text;
+    CHECK(json.find('\xc2') == std::string::npos);
+    CHECK(json.find("cert:a\\u009bb") != std::string::npos);
+    CHECK(json.find("\\\"\\u0080") != std::string::npos);
+    CHECK(nlohmann::json::parse('{' + json + '}').at("principal") ==
+          "cert:a\xc2\x9b"
+          "b");
+}
+
+TEST_CASE("the last line has no control characters", "[util][log]") {
+    const auto text = logged([] {
+        const CurrentCall call{"f",
+                               "cert:a\xc2\x9b"
+                               "b\x1b",
+                               {},
+                               {},
+                               {},
+                               {}};
+        const InCall in_call(call);
+        write_last_line("why");
+    });
+    CHECK(text.ends_with(": why in the function f, called by cert:a b \n"));
 }
 
 TEST_CASE("a line is at most 4 KiB, cut between two characters", "[util][log]") {

@@ -48,6 +48,24 @@ std::string introduction() {
     return page.substr(0, page.find("\n## "));
 }
 
+/// Gives every option a value other than its default.
+struct Change {
+    void operator()(Option::Text value) const { value->append(" changed"); }
+    void operator()(Option::List value) const { *value = {"a,b", "c d", ""}; }
+    void operator()(Option::Flag value) const { *value = !*value; }
+    void operator()(Option::Count count) const { *count.value = count.most; }
+    void operator()(Option::Integer number) const { *number.value = number.most; }
+    void operator()(Option::Bytes bytes) const { *bytes.value = 12'345; }
+    void operator()(Option::Time value) const { *value = std::chrono::milliseconds(7); }
+};
+
+std::vector<json_rpc::Json> values_of(daemon::DaemonOptions& options) {
+    std::vector<json_rpc::Json> values;
+    for (const Option& option : daemon::option_table(options))
+        values.push_back(option.show());
+    return values;
+}
+
 }  // namespace
 
 TEST_CASE("docs/options.md lists the options as they are (unit_tests \"write docs/options.md\" writes it)",
@@ -173,4 +191,22 @@ TEST_CASE("the help of the common options fits on two screens", "[daemon]") {
         }
         if (!all) CHECK(lines <= 50);
     }
+}
+
+TEST_CASE("a worker process gets its group and every option of the server", "[daemon]") {
+    const daemon::PluginGroup group{"--processes", {"a b.so", "c,\"d\".so"}, 3, 1'000, 64};
+    daemon::DaemonOptions defaults, changed;
+    for (const Option& option : daemon::option_table(changed))
+        std::visit(Change(), option.value);
+    for (daemon::DaemonOptions* options : {&defaults, &changed}) {
+        daemon::WorkerStart start = daemon::read_worker_start(daemon::write_worker_start(group, *options));
+        CHECK(values_of(start.options) == values_of(*options));
+        CHECK(start.group.name == group.name);
+        CHECK(start.group.paths == group.paths);
+        CHECK(start.group.processes == group.processes);
+        CHECK(start.group.memory == group.memory);
+        CHECK(start.group.files == group.files);
+    }
+    changed.server.token_file = "\xff";  // a path that is no UTF-8
+    CHECK_NOTHROW(daemon::read_worker_start(daemon::write_worker_start(group, changed)));
 }

@@ -411,3 +411,47 @@ TEST_CASE("a task among the live calls is cancelled as a task", "[service]") {
     CHECK(calls.dispatcher.cancel(list.front().id, "uid:1"));
     CHECK(calls.ended(id).state == tasks::TaskState::cancelled);
 }
+
+TEST_CASE("a live call is cancelled for all equal calls of its principal, and for nobody else", "[service]") {
+    Functions functions;
+    Calls calls(functions.registry);
+    const std::string key = GENERATE("", "k");
+    const std::string method = key.empty() ? "cached" : "hold";
+    const auto first = calls.started(method, {1}, key), equal = calls.started(method, {1}, key);
+    auto of_another = calls.start(method, {1}, key, "uid:2");
+    REQUIRE(functions.started.wait(2));
+    const auto list = calls.dispatcher.live_calls("uid:1");
+    REQUIRE(list.size() == 1);
+    CHECK_FALSE(calls.dispatcher.cancel(list.front().id, "uid:2"));
+    CHECK(calls.dispatcher.cancel(list.front().id, "uid:1"));
+    CHECK(Calls::end_of(*first.waiter) == kCancelled);
+    CHECK(Calls::end_of(*equal.waiter) == kCancelled);
+    REQUIRE(functions.cancelled.wait());
+    CHECK(calls.dispatcher.live_calls(std::nullopt).size() == 1);
+    functions.go.set();
+    CHECK(Calls::end_of(*std::get<runtime::StartedCall>(of_another).waiter).is_number_integer());
+    CHECK(functions.count == 2);
+    CHECK(functions.cancelled.count() == 1);
+}
+
+TEST_CASE("a live task is cancelled for the equal calls that joined its run, also after the task has ended",
+          "[service]") {
+    Functions functions;
+    Calls calls(functions.registry);
+    const auto id = std::get<std::string>(calls.submit("cached", {1}));
+    REQUIRE(functions.started.wait());
+    const auto joined = calls.started("cached", {1});
+    const auto later = std::get<std::string>(calls.submit("cached", {1}));
+    const auto list = calls.dispatcher.live_calls("uid:1");
+    REQUIRE(list.size() == 1);
+    const bool ended = GENERATE(false, true);
+    if (ended) {
+        calls.dispatcher.tasks().cancel(id, "uid:1");
+        CHECK(functions.cancelled.count() == 0);  // the other call waits
+    }
+    CHECK(calls.dispatcher.cancel(list.front().id, "uid:1"));
+    CHECK(functions.cancelled.wait());
+    CHECK(Calls::end_of(*joined.waiter) == kCancelled);
+    CHECK(calls.ended(id).state == tasks::TaskState::cancelled);
+    CHECK(calls.ended(later).state == tasks::TaskState::failed);
+}
