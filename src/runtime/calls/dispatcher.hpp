@@ -125,7 +125,8 @@ public:
     /// The calls, tasks and streams that run or wait for a worker, the oldest first. Calls that run on the thread of
     /// their connection (inline_) are not among them. `owner`: only the calls of that principal.
     std::vector<Execution::View> live_calls(const std::optional<std::string>& owner) const;
-    /// Ends a run, and its task, with -32004 for all equal calls that share it; returns false if `owner` has no such run.
+    /// Ends a run, and its task, with -32004 for all equal calls that share it; returns false if `owner` has no such
+    /// run.
     bool cancel(std::string_view id, const std::optional<std::string>& owner);
 
     tasks::TaskTable& tasks() { return tasks_; }
