@@ -639,12 +639,12 @@ TEST_CASE("the last lines of this process have the text form, with the fields of
         log::set_format(format);
         log::debug("not at this level");
     }
-    const auto page = log::last_lines(before, 10);
-    REQUIRE(page.lines.size() == 1);
-    CHECK(page.lines[0].level == log::Level::warn);
-    CHECK(page.lines[0].text == "the paper is   low function=print principal=uid:1000");
-    CHECK(std::chrono::system_clock::now() - page.lines[0].time < 1h);
-    CHECK(page.next == before + 1);
+    const auto page = log::last_lines(before, 10);  // before the line, counts of earlier lines may come
+    REQUIRE(!page.lines.empty());
+    CHECK(page.lines.back().level == log::Level::warn);
+    CHECK(page.lines.back().text == "the paper is   low function=print principal=uid:1000");
+    CHECK(std::chrono::system_clock::now() - page.lines.back().time < 1h);
+    CHECK(page.next == page.lines.back().number);
 }
 
 TEST_CASE("lines are kept while nobody reads standard error", "[util][log]") {
@@ -654,7 +654,8 @@ TEST_CASE("lines are kept while nobody reads standard error", "[util][log]") {
     for (int i = 0; i < 20; ++i)
         log::error("line ", i, std::string(1'000, 'x'));
     log::error("the end");
-    CHECK(texts_of(log::last_lines(before, 1000)).size() == 21);
-    CHECK(texts_of(log::last_lines(before, 1000)).back() == "the end");
+    const auto texts = texts_of(log::last_lines(before, 1000));
+    CHECK(std::count_if(texts.begin(), texts.end(), [](const auto& text) { return text.starts_with("line "); }) == 20);
+    CHECK(texts.back() == "the end");
     text_until(pipe.read_end, "the end\n");
 }
