@@ -38,8 +38,8 @@ struct Caller {
     std::string_view principal;  ///< "uid:1000", "token:NAME"
     std::string_view session;    ///< empty without a session
     std::string_view task;       ///< id of the task that this call runs as, empty for a plain call
-    /// W3C Trace Context of this call, for the spans of its function; empty without tracing. Clients that the function
-    /// uses on its own thread pass it on by themselves.
+    /// W3C Trace Context: this call's span, else its caller's; empty without both. A client that the function uses on
+    /// its own thread passes it on by itself.
     std::string_view traceparent{};
 };
 

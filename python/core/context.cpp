@@ -71,7 +71,7 @@ void define_context(nb::module_& module) {
             "The caller's session; empty without one.")
         .def_prop_ro(
             "traceparent", [](const PyContext& self) { return std::string(self.get().caller().traceparent); },
-            "The call's span in the form of W3C Trace Context; empty without tracing.")
+            "The call's span, else its caller's, in the form of W3C Trace Context; empty without both.")
         .def(
             "empty",
             [](const PyContext& self, const nb::iterable& shape, const nb::object& dtype, const nb::object& framework) {

@@ -212,7 +212,7 @@ class Context:
         """The caller's session; empty without one."""
     @property
     def traceparent(self) -> str:
-        """The call's span in the form of W3C Trace Context; empty without tracing."""
+        """The call's span, else its caller's, in the form of W3C Trace Context; empty without both."""
     def empty(self, shape: Iterable[int], dtype: Any = "float32", framework: Any = None) -> Any:
         """Makes an uninitialised tensor in memory that is shared with callers. The function can return it any number of
         times without a copy. What it writes to it later, holders of the result see. `framework`: see

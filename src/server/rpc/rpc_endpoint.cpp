@@ -319,9 +319,11 @@ void RpcEndpoint::print(Message& message, Item& item, json_rpc::LongText& json) 
 /// Reports a request that was answered, or a notification that did not run. Counts it for its function or method, or
 /// else among the rejections.
 void RpcEndpoint::note_answered(const Message& message, Item& item, int code) const {
-    runtime::report_call(item.as_current_call(message.principal),
-                         {code, item.queue, item.compute, real_clock().now() - message.begun, &item.tensors},
-                         all_->reporting);
+    if (all_->reporting.any()) {
+        runtime::report_call(item.as_current_call(message.principal),
+                             {code, item.queue, item.compute, real_clock().now() - message.begun, &item.tensors},
+                             all_->reporting);
+    }
     if (!item.target) item.target = find(item.request.method);
     if (runtime::CallStats* const stats = item.stats()) return stats->count(code);
     all_->rejections.count_code(code);

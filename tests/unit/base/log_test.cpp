@@ -27,7 +27,6 @@
 #include "base/log/line_file.hpp"
 #include "base/log/log.hpp"
 #include "base/log/log_text.hpp"
-#include "base/log/repeated_lines.hpp"
 #include "base/log/standard_error.hpp"
 #include "base/system/unique_fd.hpp"
 #include "support/daemon.hpp"
@@ -36,7 +35,6 @@
 
 using namespace shared_tensor;
 using namespace std::chrono_literals;
-using log::RepeatedLines;
 
 namespace {
 
@@ -515,138 +513,6 @@ TEST_CASE("levels have names; an unknown one names the choices", "[util][log]") 
     CHECK_THROWS_WITH(log::parse_format("xml"), "unknown log format \"xml\": use text or json");
 }
 
-namespace {
-
-constexpr int kWarn = 3, kError = 4;
-
-SteadyTime after(std::chrono::milliseconds time) { return SteadyTime(std::chrono::hours(1)) + time; }
-
-}  // namespace
-
-TEST_CASE("an equal line within the window is counted, the next one after it is new", "[util][log]") {
-    RepeatedLines lines;
-    CHECK(lines.is_new(kWarn, "x", after(0ms)));
-    CHECK(lines.is_new(kWarn, "y", after(0ms)));
-    CHECK(lines.is_new(kError, "x", after(0ms)));
-    CHECK_FALSE(lines.is_new(kWarn, "x", after(1ms)));
-    CHECK_FALSE(lines.is_new(kWarn, "x", after(9s)));
-    CHECK(lines.due(after(9'999ms)).empty());
-
-    const auto counts = lines.due(after(10s));
-    REQUIRE(counts.size() == 1);
-    CHECK(counts[0].level == kWarn);
-    CHECK(counts[0].text == "x");
-    CHECK(counts[0].left_out == 2);
-    CHECK(lines.due(after(20s)).empty());
-    CHECK(lines.is_new(kWarn, "x", after(10s)));
-}
-
-TEST_CASE("any number of texts is known in a bounded space: the oldest gives its count and goes", "[util][log]") {
-    RepeatedLines lines;
-    CHECK(lines.is_new(kWarn, "first", after(0ms)));
-    CHECK_FALSE(lines.is_new(kWarn, "first", after(0ms)));
-    std::size_t counted = 0;
-    for (int i = 0; i < 1'000; ++i) {
-        counted += lines.due(after(0ms)).size();
-        CHECK(lines.is_new(kWarn, std::to_string(i), after(0ms)));
-    }
-    CHECK(counted == 1);
-    CHECK(lines.all().empty());  // a line that came once has no count
-}
-
-namespace {
-
-using log::LastLines;
-
-/// Adds a line that folds, or one that never does.
-void add(LastLines& lines, const std::string& text, SteadyTime now = after(0ms), bool folds = false) {
-    lines.add(log::Level::warn, {text, folds ? text.size() : 0}, {}, now);
-}
-
-std::vector<std::string> texts_of(const LastLines::Page& page) {
-    std::vector<std::string> texts;
-    for (const log::KeptLine& line : page.lines)
-        texts.push_back(line.text);
-    return texts;
-}
-
-std::vector<std::uint64_t> numbers_of(const LastLines::Page& page) {
-    std::vector<std::uint64_t> numbers;
-    for (const log::KeptLine& line : page.lines)
-        numbers.push_back(line.number);
-    return numbers;
-}
-
-}  // namespace
-
-TEST_CASE("the last lines are read from the end, or after a number, and the next call goes on", "[util][log]") {
-    LastLines lines;
-    CHECK(lines.page({}, 10).lines.empty());
-    CHECK(lines.page({}, 10).next == 0);
-    for (const char* text : {"a", "b", "c", "d"})
-        add(lines, text);
-    CHECK(texts_of(lines.page({}, 2)) == std::vector<std::string>{"c", "d"});
-    CHECK(texts_of(lines.page({}, 9)) == std::vector<std::string>{"a", "b", "c", "d"});
-    CHECK(lines.page({}, 2).next == 4);
-    CHECK(texts_of(lines.page(0, 3)) == std::vector<std::string>{"a", "b", "c"});
-    CHECK(lines.page(0, 3).next == 3);
-    CHECK(texts_of(lines.page(3, 3)) == std::vector<std::string>{"d"});
-    CHECK(numbers_of(lines.page(2, 3)) == std::vector<std::uint64_t>{3, 4});
-    CHECK(lines.page(4, 3).lines.empty());
-    CHECK(lines.page(4, 3).next == 4);
-    CHECK(lines.page(99, 3).lines.empty());
-    CHECK(lines.page(99, 3).next == 4);  // of an earlier start: the next call finds later lines
-}
-
-TEST_CASE("the last lines are limited in number and in bytes: the oldest go first", "[util][log]") {
-    LastLines many;
-    for (std::size_t i = 0; i < LastLines::kMaxLines + 5; ++i)
-        add(many, std::to_string(i));
-    const auto all = many.page(0, 10'000);
-    CHECK(all.lines.size() == LastLines::kMaxLines);
-    CHECK(all.lines.front().number == 6);
-    CHECK(all.lines.front().text == "5");
-    CHECK(all.next == LastLines::kMaxLines + 5);
-
-    LastLines large;
-    for (int i = 0; i < 100; ++i)
-        add(large, std::string(2 * LastLines::kMaxText, 'x'));
-    const auto kept = large.page(0, 10'000);
-    CHECK(kept.lines.size() == LastLines::kMaxBytes / LastLines::kMaxText);
-    CHECK(kept.lines.front().text.size() == LastLines::kMaxText);
-    CHECK(kept.next == 100);
-}
-
-TEST_CASE("of equal lines the last lines have the first, and later the number of the others", "[util][log]") {
-    LastLines lines;
-    for (int i = 0; i < 4; ++i)
-        add(lines, "again", after(0ms), true);
-    add(lines, "other", after(1s), true);
-    CHECK(texts_of(lines.page(0, 10)) == std::vector<std::string>{"again", "other"});
-    add(lines, "later", after(10s), true);
-    const std::string count = "(3 more times within 10 s) again";
-    CHECK(texts_of(lines.page(0, 10)) == std::vector<std::string>{"again", "other", count, "later"});
-}
-
-TEST_CASE("the last lines of this process have the text form, with the fields of the call", "[util][log]") {
-    const std::uint64_t before = log::last_lines({}, 1).next;
-    const log::Format format = log::format();
-    const CurrentCall call{"print", "uid:1000", {}, {}, {}, {}};
-    {
-        const InCall in_call(call);
-        log::set_format(log::Format::json);
-        log::warn("the paper is \n low");
-        log::set_format(format);
-        log::debug("not at this level");
-    }
-    const auto page = log::last_lines(before, 10);  // before the line, counts of earlier lines may come
-    REQUIRE(!page.lines.empty());
-    CHECK(page.lines.back().level == log::Level::warn);
-    CHECK(page.lines.back().text == "the paper is   low function=print principal=uid:1000");
-    CHECK(std::chrono::system_clock::now() - page.lines.back().time < 1h);
-    CHECK(page.next == page.lines.back().number);
-}
-
 TEST_CASE("lines are kept while nobody reads standard error", "[util][log]") {
     const Pipe pipe = small_pipe();
     const std::uint64_t before = log::last_lines({}, 1).next;
@@ -654,8 +520,9 @@ TEST_CASE("lines are kept while nobody reads standard error", "[util][log]") {
     for (int i = 0; i < 20; ++i)
         log::error("line ", i, std::string(1'000, 'x'));
     log::error("the end");
-    const auto texts = texts_of(log::last_lines(before, 1000));
-    CHECK(std::count_if(texts.begin(), texts.end(), [](const auto& text) { return text.starts_with("line "); }) == 20);
-    CHECK(texts.back() == "the end");
+    const auto lines = log::last_lines(before, 1000).lines;
+    const auto is_one = [](const log::KeptLine& line) { return line.text.starts_with("line "); };
+    CHECK(std::count_if(lines.begin(), lines.end(), is_one) == 20);
+    CHECK(lines.back().text == "the end");
     text_until(pipe.read_end, "the end\n");
 }
