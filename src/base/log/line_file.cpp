@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/concurrency/clock.hpp"
 #include "base/log/line_queue.hpp"
 #include "base/log/log.hpp"
 #include "base/system/fork.hpp"
@@ -36,9 +37,9 @@ public:
         if (!file_) throw std::runtime_error("the file " + path_ + " cannot be opened: " + std::strerror(errno));
     }
 
-    void log(const spdlog::details::log_msg& message) override {
+    void write(const QueuedLine& queued) override {
         look_for_file();
-        std::string line(message.payload.data(), message.payload.size());
+        std::string line(queued.text);
         line += '\n';
         const bool written = write_whole(line);
         if (!written && !failing_) log::error("lines are lost: ", path_, " cannot be written: ", std::strerror(errno));
@@ -46,8 +47,6 @@ public:
     }
 
 private:
-    void finish() override {}
-
     bool write_whole(std::string_view text) const {
         while (!text.empty()) {
             const ssize_t written = ::write(file_.get(), text.data(), text.size());

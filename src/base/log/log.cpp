@@ -40,35 +40,33 @@ public:
     void count_dropped_by(std::function<std::size_t()> dropped) { dropped_ = std::move(dropped); }
 
     /// The mark of a line is Body::same.
-    void log(const spdlog::details::log_msg& message) override {
+    void write(const QueuedLine& line) override {
         say_dropped();
         const SteadyTime now = real_clock().now();
         say_repeated(repeated_.due(now));
-        const std::string_view body(message.payload.data(), message.payload.size());
-        const std::string_view same = body.substr(0, static_cast<std::size_t>(message.source.line));
-        if (same.empty() || repeated_.is_new(message.level, same, now))
-            write(whole_line(format(), static_cast<Level>(message.level), body, message.time));
+        const std::string_view same = line.text.substr(0, static_cast<std::size_t>(line.mark));
+        if (same.empty() || repeated_.is_new(line.level, same, now))
+            put(whole_line(format(), static_cast<Level>(line.level), line.text, line.time));
     }
-
-private:
     void finish() override {
         say_dropped();
         say_repeated(repeated_.all());
     }
 
-    static void write(const std::string& line) { write_to_standard_error(line, IfFull::wait); }
+private:
+    static void put(const std::string& line) { write_to_standard_error(line, IfFull::wait); }
 
     void say_dropped() {
         const std::size_t dropped = dropped_();
         if (dropped == said_dropped_) return;
         const std::string text =
             std::to_string(dropped - said_dropped_) + " log lines were dropped: standard error was not read";
-        write(line_now(Level::warn, body_of(format(), {Level::warn, text}, nullptr).text));
+        put(line_now(Level::warn, body_of(format(), {Level::warn, text}, nullptr).text));
         said_dropped_ = dropped;
     }
     static void say_repeated(const std::vector<RepeatedLines::Count>& counts) {
         for (const auto& [level, same, left_out] : counts)
-            write(line_now(static_cast<Level>(level), body_of_repeated(format(), same, left_out)));
+            put(line_now(static_cast<Level>(level), body_of_repeated(format(), same, left_out)));
     }
 
     std::function<std::size_t()> dropped_;
