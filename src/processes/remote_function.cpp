@@ -18,6 +18,7 @@
 #include "processes/stream_pumps.hpp"
 #include "protocol/codec/value.hpp"
 #include "protocol/json_rpc/json_text.hpp"
+#include "runtime/functions/passed_on_call.hpp"
 #include "tensor/any_value.hpp"
 
 namespace shared_tensor::processes {
@@ -117,7 +118,7 @@ bool has_streams(const FunctionRecord& function) {
     return std::any_of(parameters.begin(), parameters.end(), [](const auto& one) { return one.flow != Flow::value; });
 }
 
-class RemoteCall final : public BoundCall {
+class RemoteCall final : public runtime::PassedOnCall {
 public:
     /// `wanted`: the run whose objects are among the arguments; null: none are.
     RemoteCall(const FunctionRecord& function, std::shared_ptr<Supervisor> supervisor, Arguments arguments,
@@ -126,6 +127,8 @@ public:
           supervisor_(std::move(supervisor)),
           arguments_(std::move(arguments)),
           wanted_(std::move(wanted)) {}
+
+    void end_at(SteadyTime deadline) override { deadline_ = deadline; }
 
     std::optional<CallFailure> run(Context& context, ValueWriter result) noexcept override {
         try {
@@ -165,8 +168,8 @@ private:
         }
     }
 
-    /// The worker sets no deadline: callers that joined this call may have more time than its first caller. The token
-    /// ends the call when all are gone.
+    /// Without end_at(), callers that joined this call may have more time than its first caller. The token ends the
+    /// call when all are gone.
     AnyValue call(Context& context, const Run& run) {
         const Client client = run.client(std::string(context.caller().principal));
         const PassedArguments passed(arguments_, caller_of(context));
@@ -177,7 +180,7 @@ private:
             const auto submitted = client.with(std::move(options)).submit<AnyValue>(function_.name(), passed);
             return as_task(client.task<AnyValue>(submitted.id()), context);
         }
-        if (!has_streams(function_)) options.timeout = kLongest;
+        if (!has_streams(function_)) options.timeout = std::min(kLongest, time_left());
         const Client stoppable = client.with(std::move(options));
         if (has_streams(function_)) {
             return pass_streams(stoppable.stream<AnyValue>(function_.name(), passed), function_, context,
@@ -187,6 +190,10 @@ private:
         AnyValue made = stoppable.call<AnyValue>(receipt, function_.name(), passed);
         context.add_copied(receipt.bytes_copied);
         return made;
+    }
+
+    milliseconds time_left() const {
+        return std::chrono::ceil<milliseconds>(std::max(deadline_ - real_clock().now(), SteadyTime::duration(0)));
     }
 
     /// Reports progress, unlike a plain call.
@@ -221,6 +228,7 @@ private:
     const std::shared_ptr<Supervisor> supervisor_;
     const Arguments arguments_;
     const RunPointer wanted_;
+    SteadyTime deadline_ = SteadyTime::max();
 };
 
 /// Describes itself as another function, but for some options.

@@ -42,6 +42,7 @@ std::variant<StartedCall, Error> Dispatcher::call(const CallSpec& spec) {
     if (auto* error = std::get_if<Error>(&prepared)) return std::move(*error);
     auto& ready = std::get<Prepared>(prepared);
     const SteadyTime deadline = clock_->now() + ready.timeout;
+    if (ready.passed_on != nullptr) ready.passed_on->end_at(deadline);
     auto waiter = spec.idempotency_key.empty() ? join_or_start(ready, spec.owner, deadline, false)
                                                : start_keyed(ready, spec, deadline);
     if (auto* error = std::get_if<Error>(&waiter)) return std::move(*error);
@@ -213,11 +214,15 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared&
 
 std::optional<Error> Dispatcher::enqueue(const std::shared_ptr<Execution>& execution, Prepared& prepared,
                                          const CallOwner& owner, bool as_task) {
-    const FunctionOptions& options = prepared.function->shared->options();
     tasks::Groups groups = groups_of(prepared, owner.session);
-    if ((prepared.runs_here || options.runs == execution::inline_) && groups.empty() && !as_task) {
-        const std::stop_callback cancels(prepared.runs_here.value_or(std::stop_token()), [&] { execution->cancel(); });
-        execution->run();
+    const bool waits = !groups.empty() || as_task;
+    const auto run_here = [&](const auto& run) {
+        const std::stop_token gone = prepared.watch_caller ? prepared.watch_caller() : std::stop_token();
+        const std::stop_callback cancels(gone, [&] { execution->cancel(); });
+        return run();
+    };
+    if (!waits && (prepared.runs_here || prepared.function->shared->options().runs == execution::inline_)) {
+        run_here([&] { execution->run(); });
         return std::nullopt;
     }
     if (as_task) groups.push_back(task_group_);
@@ -228,6 +233,7 @@ std::optional<Error> Dispatcher::enqueue(const std::shared_ptr<Execution>& execu
     job->run = [execution] { execution->run(); };
     execution->on_cancelled([this, weak = std::weak_ptr(job)] { withdraw(weak); });
     count_as_live(execution);
+    if (!waits && prepared.passed_on != nullptr && run_here([&] { return pool_.run_here(job); })) return std::nullopt;
     return submit(job);
 }
 

@@ -20,6 +20,7 @@
 #include "runtime/calls/execution.hpp"
 #include "runtime/calls/kept_results.hpp"
 #include "runtime/functions/function_table.hpp"
+#include "runtime/functions/passed_on_call.hpp"
 #include "runtime/tasks/task_table.hpp"
 #include "runtime/tasks/worker_pool.hpp"
 
@@ -43,9 +44,11 @@ struct CallSpec {
     std::shared_ptr<codec::LentForCall> lent{};        ///< for a call whose streams lend more; null: made if needed
     bool is_notification = false;                      ///< answered before it has run
     FunctionTable::EntryPointer function{};            ///< the function of `method`; null: it is looked up
-    /// Set: the call runs on this thread, as if it was marked inline_, unless it has to wait for others. The token
-    /// cancels it.
-    std::optional<std::stop_token> runs_here{};
+    /// Begins to watch the caller; the token says that it is gone. Set: a call that another process runs
+    /// (PassedOnCall) runs on this thread, and with `runs_here` each call, as if it was marked inline_, unless it has
+    /// to wait for others.
+    std::function<std::stop_token()> watch_caller{};
+    bool runs_here = false;
 };
 
 struct StartedCall {
@@ -153,7 +156,9 @@ private:
         std::vector<codec::JsonSource::Use> objects{};
         std::string arguments{};  ///< the text of arguments_key(), if a policy needs it
         std::string cache_key{};  ///< empty: not cached
-        std::optional<std::stop_token> runs_here{};
+        std::function<std::stop_token()> watch_caller{};
+        bool runs_here = false;
+        PassedOnCall* passed_on = nullptr;      ///< the call, if it may run on this thread while a worker has time
         std::optional<BatchArguments> batch{};  ///< if the call can be joined with others
     };
 

@@ -44,10 +44,14 @@ private:
 
 WorkerPool::JobPointer WorkerPool::State::next_job(SteadyTime now) {
     auto job = queue.pop();
-    ++busy;
-    job->notes.started_at = now;
-    running.push_back(job.get());  // has room
+    count_as_running(*job, now);
     return job;
+}
+
+void WorkerPool::State::count_as_running(Job& job, SteadyTime now) {
+    ++busy;
+    job.notes.started_at = now;
+    running.push_back(&job);  // has room
 }
 
 /// An exponential average, so recent runs count more. The first run sets it.
@@ -131,6 +135,19 @@ WorkerPool::Submitted WorkerPool::submit(std::shared_ptr<Job> job) {
         state.queue.push(std::move(job));
         return Submitted::accepted;
     });
+}
+
+bool WorkerPool::run_here(const JobPointer& job) {
+    const SteadyTime now = clock_.now();
+    const bool has_place = state_.with([&](State& state) {
+        if (state.draining || state.busy >= limits_.workers) return false;
+        state.count_as_running(*job, now);
+        return true;
+    });
+    if (!has_place) return false;
+    run_job(*job);
+    if (JobPointer next = finished(*job)) give(std::move(next));
+    return true;
 }
 
 /// Chooses the ready jobs that workers can take. Returns the first of a linked list, since jobs are given to workers

@@ -53,6 +53,9 @@ public:
     /// used. A rejected job may be submitted again.
     enum class Submitted { accepted, full, stopping };
     Submitted submit(std::shared_ptr<Job> job);
+    /// Runs the job, which has no groups, on this thread, if a worker would take it at once: it counts as that
+    /// worker's. Blocks until it has ended. Otherwise false.
+    bool run_here(const std::shared_ptr<Job>& job);
 
     /// Removes a job from the queue; false if it already runs or has ended.
     bool withdraw(const std::shared_ptr<Job>& job);
@@ -108,6 +111,7 @@ private:
         bool quiet() const { return running.empty() && (closing || queue.size() == 0); }
         /// Takes the next ready job for a worker, which is busy from now on.
         JobPointer next_job(SteadyTime now);
+        void count_as_running(Job& job, SteadyTime now);
         void note_run(SteadyTime::duration run);
         void drop_waiting(std::vector<JobPointer>& dropped);
     };

@@ -160,6 +160,7 @@ net::Response RpcEndpoint::answer_items(Message& message, Received received, con
         }
     }
     net::Response response;
+    message.is_batch = parsed.is_batch;
     if (parsed.is_batch) {
         start_all(message, items, defaults);
         response = answer_batch(message, items);
@@ -206,12 +207,6 @@ bool RpcEndpoint::may_borrow(const FunctionOptions& options, const Item& item) {
            !item.request.is_notification();
 }
 
-/// A worker process runs calls on the threads of their connections: the server in front has a queue and deadlines.
-std::optional<std::stop_token> RpcEndpoint::runs_here(Message& message, const Item& item) const {
-    if (!all_->options.named_callers || item.request.is_notification()) return std::nullopt;
-    return message.client.token_of_run();
-}
-
 void RpcEndpoint::start_call(Message& message, Item& item) const {
     const auto& function = item.target->function;
     message.transfer.set_borrow(function != nullptr && may_borrow(function->shared->options(), item));
@@ -220,6 +215,12 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
         *timeout -= std::chrono::duration_cast<std::chrono::milliseconds>(real_clock().now() - message.begun);
         timeout = std::max(*timeout, std::chrono::milliseconds(0));
     }
+    // The calls of a batch run at the same time, so on other threads.
+    std::function<std::stop_token()> watch_caller;
+    if (!message.is_batch && !item.request.is_notification())
+        watch_caller = [&message] { return message.client.token_of_run(); };
+    // In a worker process each call runs on this thread: the server in front has a queue and deadlines.
+    const bool runs_here = all_->options.named_callers && watch_caller != nullptr;
     auto started = all_->dispatcher.call({item.request.method,
                                           item.request.params,
                                           {message.principal.name,
@@ -237,7 +238,8 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
                                           {},
                                           item.request.is_notification(),
                                           function,
-                                          runs_here(message, item)});
+                                          std::move(watch_caller),
+                                          runs_here});
     if (auto* error = std::get_if<Error>(&started)) {
         item.outcome = make_outcome(std::move(*error));
         return;
@@ -283,6 +285,11 @@ void RpcEndpoint::finish(Message& message, Item& item) const {
     item.waiter.reset();
     item.queue = execution->queue_time();
     item.compute = execution->compute_time();
+    // A run on this thread was ended by its deadline.
+    if (item.outcome && item.outcome->code() == static_cast<int>(ErrorCode::cancelled) &&
+        real_clock().now() >= item.deadline) {
+        item.outcome = nullptr;
+    }
     if (item.outcome) {
         message.transfer.count_copied(execution->take_copied());
     } else {

@@ -60,6 +60,7 @@ private:
         MessageReferences references;
         SteadyTime begun;
         SteadyTime wait_end;
+        bool is_batch = false;
     };
 
     /// One request of a message, from its start to its outcome.
@@ -94,7 +95,6 @@ private:
     void start_all(Message& message, std::vector<Item>& items, const CallMeta& defaults) const;
     void start(Message& message, Item& item, const CallMeta& defaults) const;
     static bool may_borrow(const FunctionOptions& options, const Item& item);
-    std::optional<std::stop_token> runs_here(Message& message, const Item& item) const;
     void start_call(Message& message, Item& item) const;
     runtime::OutcomePointer run_builtin(Message& message, Item& item, const Builtins::Method& method) const;
     void finish(Message& message, Item& item) const;

@@ -14,12 +14,14 @@
 
 #include <shared_tensor/async_client.hpp>
 #include <shared_tensor/client.hpp>
+#include <shared_tensor/json.hpp>
 #include <shared_tensor/object.hpp>
 #include <shared_tensor/shared_memory.hpp>
 #include <shared_tensor/tensors.hpp>
 
 #include "integration/client/transfers.hpp"
 #include "support/process.hpp"
+#include "support/raw_http.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -57,8 +59,18 @@ std::string slow(Context& context, int steps) {
     return std::string(context.caller().task);
 }
 
+std::atomic<int> ended_naps{0};
+
+bool nap(Context& context) {
+    const bool slept = context.sleep_for(30s);
+    if (!slept) ++ended_naps;
+    return slept;
+}
+
 Registry functions() {
     Registry all;
+    all.add("nap", nap);
+    all.add("ended_naps", [] { return ended_naps.load(); });
     all.add("pid", [] { return static_cast<int>(::getpid()); });
     all.add(
         "add", [](int a, int b) { return a + b; }, arg("a"), arg("b") = 1);
@@ -325,6 +337,32 @@ TEST_CASE("deadlines are those of the callers, and functions are told them", "[p
     const int before = served->call<int>("inline_pid");
     CHECK_THROWS_AS(served->call<int>("die", "exit"), FunctionFailed);
     CHECK(served->call<int>("inline_pid") != before);
+}
+
+TEST_CASE("a call ends in its process at its deadline, with its caller, and when an operator cancels it",
+          "[processes]") {
+    const Served served(1);
+    const std::string nap = R"({"jsonrpc":"2.0","method":"nap","params":[],"id":"n"})";
+    const auto ended = [&](int naps) { return eventually([&] { return served->call<int>("ended_naps") == naps; }); };
+    const auto runs = [&] {
+        return eventually([&] { return served->call<nlohmann::json>("server.calls")["total"] == 1; });
+    };
+    const int port = served.server.port();
+    const HttpReply late = http_request(port, "POST", "/jsonrpc", nap, {{"Request-Timeout", "200"}});
+    CHECK_THAT(late.body, ContainsSubstring("-32002") && ContainsSubstring("Request-Timeout"));
+    CHECK(ended(1));
+    {
+        HttpPeer leaves(port);
+        leaves.request("POST", "/jsonrpc", nap);
+        CHECK(runs());
+    }
+    CHECK(ended(2));
+    HttpPeer cancelled(port);
+    cancelled.request("POST", "/jsonrpc", nap);
+    CHECK(runs());
+    CHECK(served->call<nlohmann::json>("server.cancel_call", "n")["cancelled"] == "n");
+    CHECK_THAT(cancelled.read().body, ContainsSubstring("-32004"));
+    CHECK(ended(3));
 }
 
 TEST_CASE("tasks report progress and are cancelled in the process", "[processes]") {

@@ -52,6 +52,24 @@ TEST_CASE("a job runs on a thread of the pool, which has a name for debuggers an
     CHECK(std::string(name) == "st-worker-1");
 }
 
+TEST_CASE("a job on its caller's thread counts as that of a worker", "[tasks][pool]") {
+    HeldJob here, next, last;
+    WorkerPool pool({.workers = 1});
+    std::thread caller([&] { CHECK(pool.run_here(here.job)); });
+    REQUIRE(here.runs.wait());
+    CHECK(pool.stats().busy == 1);
+    CHECK_FALSE(pool.run_here(last.job));
+    CHECK(pool.submit(next.job) == Submitted::accepted);
+    CHECK(pool.stats().queued == 1);
+    CHECK_FALSE(pool.drain(real_clock().now() + 10ms));
+    here.go.set();
+    caller.join();
+    CHECK(next.runs.wait());  // on the worker
+    next.go.set();
+    CHECK(pool.drain(real_clock().now() + 10s));
+    CHECK_FALSE(pool.run_here(last.job));
+}
+
 TEST_CASE("as many jobs run at once as there are workers, and the next waits", "[tasks][pool]") {
     HeldJob a, b, c;
     WorkerPool pool({.workers = 2});
