@@ -11,41 +11,13 @@
 #include "protocol/codec/json_source.hpp"
 #include "protocol/codec/value.hpp"
 #include "protocol/json_rpc/json_text.hpp"
-#include "tensor/handle.hpp"
 #include "tensor/transports/tensor_transfer.hpp"
 
 namespace shared_tensor::cli {
 
 namespace {
 
-/// For tensors in this process: {"$tensor": i} is tensor i of a value.
-class LocalPort final : public codec::TensorPort {
-public:
-    explicit LocalPort(const codec::Value& value) : value_(&value) {}
-    codec::TensorPointer import(const codec::Json& index) override {
-        return value_->tensors.at(index.get<std::size_t>());
-    }
-    codec::TensorPointer wrap(const TensorRef& tensor) override { return tensor::make_handle(tensor); }
-    void describe(const codec::TensorPointer&, json_rpc::LongText& out) override { out += "null"; }
-
-private:
-    const codec::Value* value_;
-};
-
 codec::Json handle_of(const ObjectPointer& object) { return {{"id", object->id}, {"type", object->type}}; }
-
-/// For objects in this process: {"$object": i} is object i of a value.
-class OwnHandles final : public codec::References {
-public:
-    explicit OwnHandles(const codec::Value& value) : value_(&value) {}
-    std::shared_ptr<const codec::Value> value(const codec::Json&) override {
-        throw InvalidValue({}, "a value", "a reference");
-    }
-    ObjectPointer object(const codec::Json& index) override { return value_->objects.at(index.get<std::size_t>()); }
-
-private:
-    const codec::Value* value_;
-};
 
 /// For handles typed by the user, {"$object": {"id": "o-..."}}. They refer to objects and do not own them.
 class TypedHandles final : public codec::References {
@@ -61,50 +33,13 @@ public:
     }
 };
 
-void copy(const ValueReader& reader, ValueWriter writer);
-
-void copy_array(const ValueReader& reader, ValueWriter writer) {
-    writer.array(reader.size());
-    for (std::size_t i = 0; i < reader.size(); ++i)
-        copy(reader.element(i), writer.append());
-}
-
-void copy_object(const ValueReader& reader, ValueWriter writer) {
-    writer.object();
-    reader.each_member([&](std::string_view key, const ValueReader& member) { copy(member, writer.member(key)); });
-}
-
-void copy(const ValueReader& reader, ValueWriter writer) {
-    switch (reader.kind()) {
-        case Kind::null: return writer.null();
-        case Kind::boolean: return writer.boolean(reader.boolean());
-        case Kind::integer: return writer.integer(reader.integer());
-        case Kind::unsigned_integer: return writer.unsigned_integer(reader.unsigned_integer());
-        case Kind::number: return writer.number(reader.number());
-        case Kind::string: return writer.string(reader.string());
-        case Kind::array: return copy_array(reader, writer);
-        case Kind::object: return copy_object(reader, writer);
-        case Kind::tensor: return writer.tensor(reader.tensor());
-        case Kind::handle: return writer.handle(reader.handle());
-        case Kind::unknown: reader.fail("value");
-    }
-}
-
-Dynamic copy_of(const ValueReader& reader) {
-    Dynamic result;
-    LocalPort port(result.value);
-    codec::JsonSink sink(result.value, port);
-    copy(reader, ValueWriter(sink, sink.root()));
-    return result;
-}
-
 }  // namespace
 
 Dynamic from_json(const codec::Json& json) {
     tensor::TensorTransfer transfer;
     TypedHandles handles;
     const codec::JsonSource source(transfer, &handles);
-    return copy_of(ValueReader(source, codec::JsonSource::node(json)));
+    return tensor::read_any(ValueReader(source, codec::JsonSource::node(json)), Access::concurrent);
 }
 
 codec::Json to_json(const Dynamic& value) {
@@ -212,16 +147,3 @@ void TypedArguments::write(ValueWriter params) const {
 }
 
 }  // namespace shared_tensor::cli
-
-namespace shared_tensor {
-
-cli::Dynamic Codec<cli::Dynamic>::read(const ValueReader& reader) { return cli::copy_of(reader); }
-
-void Codec<cli::Dynamic>::write(ValueWriter writer, const cli::Dynamic& value) {
-    cli::LocalPort port(value.value);
-    cli::OwnHandles handles(value.value);
-    const codec::JsonSource source(port, &handles);
-    cli::copy(ValueReader(source, codec::JsonSource::node(value.value.json)), writer);
-}
-
-}  // namespace shared_tensor

@@ -98,18 +98,6 @@ bool Dispatcher::cancel(std::string_view id, const std::optional<std::string>& o
     return false;
 }
 
-std::vector<Dispatcher::FunctionStats> Dispatcher::function_stats() const {
-    std::vector<FunctionStats> all;
-    for (const auto& function : functions_.all()) {
-        const RunTime& runs = *function->run_time;
-        const Latencies compute = runs.latencies();
-        if (compute.count > 0)
-            all.push_back({std::string(function->shared->name()), compute, runs.failures(), runs.batches(),
-                           runs.batched_calls()});
-    }
-    return all;
-}
-
 std::shared_ptr<Execution> Dispatcher::make_execution(Prepared& prepared, CallOwner owner, SteadyTime deadline,
                                                       std::shared_ptr<detail::CallStreams> streams) {
     prepared.run.owner = std::move(owner);

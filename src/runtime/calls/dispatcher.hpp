@@ -116,15 +116,6 @@ public:
     std::variant<std::optional<tasks::TaskInfo>, json_rpc::Error> submit(const CallSpec& spec,
                                                                          const TaskOptions& options);
 
-    /// Statistics of the runs of one function. Functions that never ran have none.
-    struct FunctionStats {
-        std::string name;
-        Latencies compute;
-        std::uint64_t failures;
-        std::uint64_t batches, batched_calls;  ///< runs that were joined, and the calls of all of them
-    };
-    std::vector<FunctionStats> function_stats() const;
-
     /// The calls, tasks and streams that run or wait for a worker, the oldest first. Calls that run on the thread of
     /// their connection (inline_) are not among them. `owner`: only the calls of that principal.
     std::vector<Execution::View> live_calls(const std::optional<std::string>& owner) const;

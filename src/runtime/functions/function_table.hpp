@@ -41,7 +41,7 @@ public:
         runs_.record(run);
         calls.run.record(run);
         calls.queue.record(queue);
-        if (failed) failures_.fetch_add(1, std::memory_order_relaxed);
+        if (failed) failures.fetch_add(1, std::memory_order_relaxed);
         constexpr std::int64_t kWeight = 8;                       // a new run counts an eighth
         constexpr std::int64_t kMostNs = std::int64_t{10} << 20;  // a run that hung is forgotten after 30 brief runs
         const std::int64_t mean = mean_ns_.load(std::memory_order_relaxed);
@@ -54,20 +54,18 @@ public:
 
     /// Counts a run that was joined of so many calls.
     void note_batch(std::size_t joined) {
-        batches_.fetch_add(1, std::memory_order_relaxed);
-        batched_calls_.fetch_add(joined, std::memory_order_relaxed);
+        batches.fetch_add(1, std::memory_order_relaxed);
+        batched_calls.fetch_add(joined, std::memory_order_relaxed);
     }
-    std::uint64_t batches() const { return batches_.load(std::memory_order_relaxed); }
-    std::uint64_t batched_calls() const { return batched_calls_.load(std::memory_order_relaxed); }
 
     Latencies latencies() const { return runs_.summary(); }
-    std::uint64_t failures() const { return failures_.load(std::memory_order_relaxed); }
 
     CallStats calls;
+    std::atomic<std::uint64_t> failures{0};
+    std::atomic<std::uint64_t> batches{0}, batched_calls{0};  ///< runs that were joined, and the calls of all of them
 
 private:
     std::atomic<std::int64_t> mean_ns_{0};  ///< weighted: recent runs count more
-    std::atomic<std::uint64_t> failures_{0}, batches_{0}, batched_calls_{0};
     LatencyHistogram runs_;
 };
 

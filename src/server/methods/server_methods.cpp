@@ -59,19 +59,19 @@ Json named(const runtime::TensorStoreStats& names) {
 Json functions(const runtime::Dispatcher& dispatcher) {
     const auto ms = [](std::chrono::nanoseconds time) { return static_cast<double>(time.count()) / 1e6; };
     Json all = Json::object();
-    for (const auto& function : dispatcher.function_stats()) {
-        const auto calls = static_cast<double>(function.compute.count);
-        all[std::string(function.name)] = {{"calls", function.compute.count},
-                                           {"failures", function.failures},
-                                           {"success_rate", 1 - static_cast<double>(function.failures) / calls},
-                                           {"compute_ms",
-                                            {{"p50", ms(function.compute.p50)},
-                                             {"p90", ms(function.compute.p90)},
-                                             {"p99", ms(function.compute.p99)},
-                                             {"max", ms(function.compute.max)}}}};
-        if (function.batches > 0)
-            all[std::string(function.name)]["batches"] = {{"runs", function.batches},
-                                                          {"calls", function.batched_calls}};
+    for (const auto& function : dispatcher.functions().all()) {
+        const runtime::RunTime& runs = *function->run_time;
+        const Latencies compute = runs.latencies();
+        if (compute.count == 0) continue;
+        const std::uint64_t failures = runs.failures;
+        Json& shown = all[std::string(function->shared->name())];
+        shown = {
+            {"calls", compute.count},
+            {"failures", failures},
+            {"success_rate", 1 - static_cast<double>(failures) / static_cast<double>(compute.count)},
+            {"compute_ms",
+             {{"p50", ms(compute.p50)}, {"p90", ms(compute.p90)}, {"p99", ms(compute.p99)}, {"max", ms(compute.max)}}}};
+        if (runs.batches > 0) shown["batches"] = {{"runs", runs.batches.load()}, {"calls", runs.batched_calls.load()}};
     }
     return all;
 }

@@ -47,8 +47,8 @@ std::vector<FunctionCalls> calls_by_function(std::vector<FunctionTable::EntryPoi
             all.push_back({kOthers, true});
         }
         all.back().add(function->run_time->calls);
-        all.back().batches += function->run_time->batches();
-        all.back().batched_calls += function->run_time->batched_calls();
+        all.back().batches += function->run_time->batches;
+        all.back().batched_calls += function->run_time->batched_calls;
     }
     return all;
 }

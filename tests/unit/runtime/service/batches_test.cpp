@@ -208,11 +208,10 @@ TEST_CASE("calls that wait together run as one, and each caller gets its rows", 
     // The default of a parameter is not known to be equal to a given argument.
     CHECK(functions.rows().size() == 3);
     CHECK(server.dispatcher.pool().stats().queued == 0);
-    const auto stats = server.dispatcher.function_stats();
-    REQUIRE(stats.size() == 2);
-    CHECK(stats[1].compute.count == 4);
-    CHECK(stats[1].batches == 1);
-    CHECK(stats[1].batched_calls == 2);
+    const runtime::RunTime& runs = *server.dispatcher.find("scale")->run_time;
+    CHECK(runs.latencies().count == 4);
+    CHECK(runs.batches == 1);
+    CHECK(runs.batched_calls == 2);
 }
 
 TEST_CASE("only calls that differ in the number of rows alone are joined", "[service][batches]") {
