@@ -12,6 +12,7 @@
 #include "client/local/shared_memory.hpp"
 #include "net/message/fields.hpp"
 #include "net/message/text.hpp"
+#include "net/web_socket/web_socket.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/json_rpc/error.hpp"
 #include "protocol/version.hpp"
