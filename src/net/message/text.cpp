@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <utility>
 
 namespace shared_tensor::net {
@@ -47,14 +48,10 @@ bool list_has(std::string_view list, std::string_view token) {
 }
 
 std::optional<std::uint64_t> parse_decimal(std::string_view text) {
-    if (text.empty()) return std::nullopt;
+    const char* const end = text.data() + text.size();
     std::uint64_t value = 0;
-    for (const char c : text) {
-        if (c < '0' || c > '9') return std::nullopt;
-        if (__builtin_mul_overflow(value, std::uint64_t{10}, &value)) return std::nullopt;
-        if (__builtin_add_overflow(value, static_cast<std::uint64_t>(c - '0'), &value)) return std::nullopt;
-    }
-    return value;
+    const auto read = std::from_chars(text.data(), end, value);  // accepts no sign for an unsigned number
+    return read.ec == std::errc() && read.ptr == end ? std::optional(value) : std::nullopt;
 }
 
 std::optional<std::string> percent_decode(std::string_view text) {
