@@ -5,17 +5,9 @@
 #include <shared_tensor/detail/failure.hpp>
 
 #include "protocol/json_rpc/json_text.hpp"
+#include "protocol/json_rpc/members.hpp"
 
 namespace shared_tensor::processes {
-
-namespace {
-
-std::string text_member(const json_rpc::Json& data, const char* name) {
-    const auto member = data.is_object() ? data.find(name) : data.end();
-    return member != data.end() && member->is_string() ? member->get<std::string>() : std::string();
-}
-
-}  // namespace
 
 CallFailure worker_died(std::string how) {
     CallFailure failure;
@@ -29,12 +21,12 @@ CallFailure failure_of(const RpcError& error) {
     const auto* known = std::get_if<json_rpc::Json>(&parsed);
     const json_rpc::Json data = known != nullptr ? *known : json_rpc::Json();
     CallFailure failure;
-    failure.type = text_member(data, "type");
-    failure.message = text_member(data, "message");
-    failure.traceback = text_member(data, "traceback");
-    failure.parameter = text_member(data, "parameter");
-    failure.expected = text_member(data, "expected");
-    failure.got = text_member(data, "got");
+    failure.type = json_rpc::text_member(data, "type");
+    failure.message = json_rpc::text_member(data, "message");
+    failure.traceback = json_rpc::text_member(data, "traceback");
+    failure.parameter = json_rpc::text_member(data, "parameter");
+    failure.expected = json_rpc::text_member(data, "expected");
+    failure.got = json_rpc::text_member(data, "got");
     switch (static_cast<ErrorCode>(error.code())) {
         case ErrorCode::function_failed: return failure;
         case ErrorCode::invalid_params: failure.kind = CallFailure::Kind::invalid_params; return failure;

@@ -39,8 +39,8 @@ void append_time(std::string& json, const char* name, SystemTime time) {
     json.append(",\"").append(name).append("\":\"").append(std::to_string(nanoseconds)).append("\"");
 }
 
-void append_value(std::string& json, const KeptSpan::Value& value) {
-    if (const auto* text = std::get_if<std::string>(&value)) {
+void append_value(std::string& json, const decltype(log::Field::value)& value) {
+    if (const auto* text = std::get_if<std::string_view>(&value)) {
         json += "\"stringValue\":";
         append_text(json, *text);
     } else if (const auto* number = std::get_if<std::int64_t>(&value)) {
@@ -51,66 +51,43 @@ void append_value(std::string& json, const KeptSpan::Value& value) {
     }
 }
 
-/// `name` is one of ours: it needs no escapes.
-void append_attribute(std::string& json, std::string_view name, const KeptSpan::Value& value) {
+/// The name is one of ours: it needs no escapes.
+void append_attribute(std::string& json, const log::Field& field) {
     if (json.back() != '[') json += ',';
-    json.append("{\"key\":\"").append(name).append("\",\"value\":{");
-    append_value(json, value);
+    json.append("{\"key\":\"").append(field.name).append("\",\"value\":{");
+    append_value(json, field.value);
     json += "}}";
 }
 
-void append_span(std::string& json, const KeptSpan& span) {
+}  // namespace
+
+std::string otlp_span(const Span& span, SystemTime end) {
     const std::string_view trace = span.traceparent;
+    std::string json;
     json.append("{\"traceId\":\"").append(trace.substr(kTraceAt, kTraceSize));
     json.append("\",\"spanId\":\"").append(trace.substr(kSpanAt, kSpanSize)).append("\"");
     if (!span.parent.empty()) json.append(",\"parentSpanId\":\"").append(span.parent).append("\"");
     json += ",\"name\":";
     append_text(json, span.name);
     json.append(",\"kind\":").append(std::to_string(static_cast<int>(span.kind)));
-    append_time(json, "startTimeUnixNano", span.end - std::chrono::duration_cast<SystemTime::duration>(span.duration));
-    append_time(json, "endTimeUnixNano", span.end);
+    append_time(json, "startTimeUnixNano", end - std::chrono::duration_cast<SystemTime::duration>(span.duration));
+    append_time(json, "endTimeUnixNano", end);
     json += ",\"attributes\":[";
-    for (const auto& [name, value] : span.attributes)
-        append_attribute(json, name, value);
-    if (!span.error.empty()) append_attribute(json, "error.type", span.error);
+    for (const log::Field& field : span.attributes)
+        append_attribute(json, field);
+    if (!span.error.empty()) append_attribute(json, {"error.type", span.error});
     json += ']';
     if (!span.error.empty()) json += ",\"status\":{\"code\":2}";  // STATUS_CODE_ERROR
-    json += '}';
+    return json + '}';
 }
 
-}  // namespace
-
-KeptSpan keep(const Span& span, SystemTime end) {
-    KeptSpan kept{span.kind,
-                  std::string(span.name),
-                  std::string(span.traceparent),
-                  std::string(span.parent),
-                  std::string(span.error),
-                  end,
-                  span.duration,
-                  {}};
-    kept.attributes.reserve(span.attributes.size());
-    for (const log::Field& field : span.attributes) {
-        const auto own = [](const auto& value) -> KeptSpan::Value {
-            if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::string_view>)
-                return std::string(value);
-            else
-                return value;
-        };
-        kept.attributes.emplace_back(field.name, std::visit(own, field.value));
-    }
-    return kept;
-}
-
-std::string otlp_request(std::span<const KeptSpan> spans, std::string_view service) {
+std::string otlp_request(std::span<const std::string> spans, std::string_view service) {
     std::string json = "{\"resourceSpans\":[{\"resource\":{\"attributes\":[";
-    append_attribute(json, "service.name", std::string(service));
+    append_attribute(json, {"service.name", service});
     json += "]},\"scopeSpans\":[{\"scope\":{\"name\":\"shared_tensor\",\"version\":\"" SHARED_TENSOR_VERSION
             "\"},\"spans\":[";
-    for (const KeptSpan& span : spans) {
-        if (&span != spans.data()) json += ',';
-        append_span(json, span);
-    }
+    for (const std::string& span : spans)
+        json.append(&span != spans.data() ? "," : "").append(span);
     return json + "]}]}]}";
 }
 

@@ -1,13 +1,9 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <variant>
-#include <vector>
 
 #include "base/concurrency/clock.hpp"
 #include "base/log/spans.hpp"
@@ -16,21 +12,13 @@
 
 namespace shared_tensor::tracing {
 
-/// A Span that owns its texts.
-struct KeptSpan {
-    using Value = std::variant<std::string, std::int64_t, double>;
-    Span::Kind kind;
-    std::string name, traceparent, parent, error;
-    SystemTime end;
-    std::chrono::nanoseconds duration;
-    std::vector<std::pair<std::string, Value>> attributes;
-};
-/// Throws std::bad_alloc.
-KeptSpan keep(const Span& span, SystemTime end);
+/// Prints a span that ended at `end`. Texts are cut after 4 KiB, and bytes that are no UTF-8 become U+FFFD. Throws
+/// std::bad_alloc.
+std::string otlp_span(const Span& span, SystemTime end);
 
-/// Returns an ExportTraceServiceRequest. `service` is the attribute service.name of all spans. Texts are cut after
-/// 4 KiB, and bytes that are no UTF-8 become U+FFFD. Throws std::bad_alloc.
-std::string otlp_request(std::span<const KeptSpan> spans, std::string_view service);
+/// Returns an ExportTraceServiceRequest with spans that otlp_span() printed. `service` is the attribute service.name of
+/// all spans, printed as their texts are. Throws std::bad_alloc.
+std::string otlp_request(std::span<const std::string> spans, std::string_view service);
 
 /// Reads an ExportTraceServiceResponse: returns how many spans the collector rejected, and why. Zero if `json` is
 /// something else.

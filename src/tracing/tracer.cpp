@@ -9,6 +9,7 @@
 
 #include "base/bytes/ids.hpp"
 #include "net/message/text.hpp"
+#include "tracing/otlp.hpp"
 
 namespace shared_tensor::tracing {
 
@@ -94,10 +95,10 @@ OpenSpan Tracer::begin(std::string_view traceparent) {
 
 void Tracer::end(const Span& span) noexcept try {
     if (!is_recorded(span.traceparent)) return;
-    KeptSpan kept = keep(span, real_clock().wall_time());
+    std::string printed = otlp_span(span, real_clock().wall_time());
     const std::size_t count = waiting_.with([&](Waiting& waiting) -> std::size_t {
         if (waiting.ended || waiting.spans.size() >= max_spans_) return 0;
-        waiting.spans.push_back(std::move(kept));
+        waiting.spans.push_back(std::move(printed));
         return waiting.spans.size();
     });
     if (count == 0) dropped_.fetch_add(1, std::memory_order_relaxed);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <stop_token>
 #include <string>
@@ -13,7 +14,6 @@
 #include "base/concurrency/guarded.hpp"
 #include "base/log/spans.hpp"
 #include "net/client/client.hpp"
-#include "tracing/otlp.hpp"
 
 namespace shared_tensor::tracing {
 
@@ -47,7 +47,7 @@ public:
     Counts counts() const { return {sent_.load(std::memory_order_relaxed), dropped_.load(std::memory_order_relaxed)}; }
 
 private:
-    using Spans = std::vector<KeptSpan>;
+    using Spans = std::vector<std::string>;  // each printed by otlp_span()
     enum class Answer { taken, later, never };
     struct Reply {
         Answer answer;

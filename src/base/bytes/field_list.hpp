@@ -14,13 +14,13 @@ inline std::string_view trim(std::string_view text) {
     return text.substr(0, text.find_last_not_of(kBlanks) + 1);
 }
 
-/// Calls `use` with each element that is not empty, trimmed.
+/// Calls `use` with each element between separators that is not empty, trimmed.
 template <class Use>
-void for_each_in(std::string_view list, Use use) {
+void for_each_in(std::string_view list, Use use, char separator = ',') {
     while (!list.empty()) {
-        const std::size_t comma = std::min(list.find(','), list.size());
-        if (const auto one = trim(list.substr(0, comma)); !one.empty()) use(one);
-        list.remove_prefix(std::min(comma + 1, list.size()));
+        const std::size_t end = std::min(list.find(separator), list.size());
+        if (const auto one = trim(list.substr(0, end)); !one.empty()) use(one);
+        list.remove_prefix(std::min(end + 1, list.size()));
     }
 }
 

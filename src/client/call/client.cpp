@@ -16,6 +16,7 @@
 #include "client/streams/streaming.hpp"
 #include "client/tasks/task_watcher.hpp"
 #include "protocol/json_rpc/json_text.hpp"
+#include "protocol/json_rpc/members.hpp"
 #include "tensor/memory.hpp"
 
 namespace shared_tensor {
@@ -172,11 +173,6 @@ const CallOptions& here(const CallOptions& options, const client::Session* sessi
     return changed;
 }
 
-std::string text_member(const nlohmann::json& object, const char* name) {
-    const auto member = object.find(name);
-    return member != object.end() && member->is_string() ? member->get<std::string>() : std::string();
-}
-
 }  // namespace
 
 Client::Client() : Client(ClientOptions{}) {}
@@ -231,9 +227,9 @@ ServerInfo Client::info() const {
     const auto& json = answer.raw_result();
     if (!json.is_object()) throw ResultMismatch("", "object", json.type_name());
     ServerInfo info;
-    info.name = text_member(json, "name");
-    info.version = text_member(json, "version");
-    info.epoch = text_member(json, "epoch");
+    info.name = json_rpc::text_member(json, "name");
+    info.version = json_rpc::text_member(json, "version");
+    info.epoch = json_rpc::text_member(json, "epoch");
     if (const auto uptime = json.find("uptime_ms"); uptime != json.end() && uptime->is_number()) {
         info.uptime = std::chrono::milliseconds(uptime->get<std::int64_t>());
     }
@@ -250,7 +246,7 @@ std::vector<TransportInfo> Client::transports() const {
         const Client once(core_, nullptr, repeatable({.timeout = options_.timeout, .stop = options_.stop}));
         auto opened = once.call<nlohmann::json>("session.open", named("boot_id", boot_id()),
                                                 named("pid_namespace", pid_namespace()));
-        once.call("session.close", named("session", text_member(opened, "session")));
+        once.call("session.close", named("session", json_rpc::text_member(opened, "session")));
         told = std::move(opened["transports"]);
         // If the server has a channel, the reason for missing shared memory is on this side.
         if (opened.contains("local_socket")) no_memory = ports.no_memory_reason();
@@ -258,7 +254,7 @@ std::vector<TransportInfo> Client::transports() const {
     std::vector<TransportInfo> transports;
     for (const auto& [name, transport] : told.items()) {
         if (!transport.is_object()) continue;
-        TransportInfo info{name, transport.value("usable", false), text_member(transport, "reason")};
+        TransportInfo info{name, transport.value("usable", false), json_rpc::text_member(transport, "reason")};
         if (name == "shm" && !no_memory.empty()) info = {name, false, no_memory};
         transports.push_back(std::move(info));
     }

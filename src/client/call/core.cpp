@@ -1,17 +1,18 @@
 #include "client/call/core.hpp"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "base/bytes/ids.hpp"
 #include "base/concurrency/at_end.hpp"
 #include "base/log/current_call.hpp"
 #include "base/log/log.hpp"
-#include "client/call/call_span.hpp"
 #include "client/call/failure.hpp"
 #include "client/local/shared_memory.hpp"
 #include "net/message/fields.hpp"
 #include "net/message/text.hpp"
+#include "net/web_socket/web_socket.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/json_rpc/error.hpp"
 #include "protocol/version.hpp"
@@ -104,11 +105,25 @@ Incoming Core::send(const Outgoing& request, const CallOptions& options, Receipt
     });
     tracing::Tracer* const tracer = here().tracer.get();
     if (tracer == nullptr) return send_tries(request, options, times, receipt);
+    const OpenSpan open = tracer->begin(trace_of(options));
     const std::string name = name_of(request);
-    CallSpan span(*tracer, clock(), request.method(), name, trace_of(options));
+    std::string failure;
+    const AtEnd ended([&] {
+        const log::Field attributes[] = {{"rpc.system", std::string_view("jsonrpc")},
+                                         {"rpc.jsonrpc.version", std::string_view("2.0")},
+                                         {"rpc.method", request.method()},
+                                         {"shared_tensor.request_id", name}};
+        tracer->end({Span::Kind::client, request.method(), open.traceparent, open.parent, clock().now() - times.start,
+                     failure, attributes});
+    });
     CallOptions traced = options;
-    traced.traceparent = span.traceparent();
-    return span.run([&] { return send_tries(request, traced, times, receipt); });
+    traced.traceparent = open.traceparent;
+    try {
+        return send_tries(request, traced, times, receipt);
+    } catch (const RpcError& error) {
+        failure = std::to_string(error.code());
+        throw;
+    }
 }
 
 Incoming Core::send_tries(const Outgoing& request, const CallOptions& options, Times& times, Receipt* receipt) {

@@ -25,20 +25,9 @@
 #include "client/call/incoming.hpp"
 #include "client/call/outgoing.hpp"
 #include "net/message/message.hpp"
-#include "net/message/text.hpp"
 #include "tracing/tracer.hpp"
 
 namespace shared_tensor::client {
-
-/// Calls `use` with each part between separators, without the blanks around it.
-template <class Use>
-void for_each_part(std::string_view text, char separator, Use use) {
-    while (!text.empty()) {
-        const std::size_t end = std::min(text.find(separator), text.size());
-        use(net::trim(text.substr(0, end)));
-        text.remove_prefix(std::min(end + 1, text.size()));
-    }
-}
 
 /// The times of a call in the server, from Server-Timing. A time is empty if the field did not contain it.
 struct ServerTimes {

@@ -2,50 +2,13 @@
 
 #include <cstdlib>
 #include <stdexcept>
-#include <stop_token>
 #include <utility>
 
-#include "base/concurrency/at_end.hpp"
 #include "base/system/host.hpp"
-#include "net/web_socket/web_socket_handshake.hpp"
 
 namespace shared_tensor::client {
 
 namespace {
-
-class HttpRequestSender final : public RequestSender {
-public:
-    explicit HttpRequestSender(net::ClientOptions options) : options_(options), client_(std::move(options)) {}
-
-    net::ClientResponse send(const net::ClientRequest& request) override { return client_.send(request); }
-    std::variant<std::shared_ptr<net::WebSocket>, net::ClientResponse> connect_web_socket(
-        net::ClientRequest request) override {
-        net::WebSocketLimits limits;
-        limits.max_text_bytes = limits.max_binary_bytes = options_.max_response_bytes;
-        const std::stop_token of_call = request.stop;
-        const EitherStop either(stop_.get_token(), of_call);
-        request.stop = either.token();
-        try {
-            return net::connect_web_socket(options_.endpoint, std::move(request), options_.connect_timeout, limits,
-                                           buffers_);
-        } catch (const net::TransportError&) {
-            if (!of_call.stop_requested()) throw;
-            throw net::TransportError(net::TransportError::Kind::cancelled, false, "its caller cancelled it");
-        }
-    }
-    std::shared_ptr<PooledBuffer> take_buffer(std::size_t bytes) override { return client_.take_buffer(bytes); }
-    void shutdown() override {
-        client_.shutdown();
-        stop_.request_stop();
-    }
-    net::Client::Stats stats() const override { return client_.stats(); }
-
-private:
-    const net::ClientOptions options_;
-    net::Client client_;
-    BufferPool buffers_;     // for messages of WebSockets
-    std::stop_source stop_;  // ends handshakes of WebSockets
-};
 
 /// Reads the TLS files.
 net::ClientOptions http_options(const ClientOptions& options) {
@@ -72,7 +35,7 @@ std::string local_socket_of(const ClientOptions& options) {
 
 /// `http` holds the content of the TLS files, because a forked child may not be able to read the files.
 Dependencies made_of(const ClientOptions& options, const net::ClientOptions& http) {
-    Dependencies made{std::make_unique<HttpRequestSender>(http),
+    Dependencies made{std::make_unique<net::Client>(http),
                       tensor_ports(local_socket_of(options), options.token, options.devices, options.min_shared_bytes),
                       &real_clock(),
                       {}};

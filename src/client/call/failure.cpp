@@ -10,6 +10,7 @@
 
 #include "base/system/fork.hpp"
 #include "protocol/json_rpc/json_text.hpp"
+#include "protocol/json_rpc/members.hpp"
 #include "protocol/json_rpc/message.hpp"
 
 namespace shared_tensor::client {
@@ -86,13 +87,9 @@ std::string data_text(const Json& data) {
 ErrorDetails details_in(const Json& data) {
     ErrorDetails details;
     if (!data.is_object()) return details;
-    const auto read_text = [&](const char* member, std::string& text) {
-        const auto found = data.find(member);
-        if (found != data.end() && found->is_string()) text = found->get<std::string>();
-    };
-    read_text("parameter", details.parameter);
-    read_text("got", details.got);
-    read_text("kind", details.kind);
+    details.parameter = json_rpc::text_member(data, "parameter");
+    details.got = json_rpc::text_member(data, "got");
+    details.kind = json_rpc::text_member(data, "kind");
     constexpr std::uint64_t kLongest = 60'000;
     if (const auto hint = data.find("retry_after_ms"); hint != data.end() && hint->is_number_unsigned())
         details.retry_after = std::chrono::milliseconds(std::min(hint->get<std::uint64_t>(), kLongest));

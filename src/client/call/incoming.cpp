@@ -16,6 +16,7 @@
 #include "protocol/codec/frame.hpp"
 #include "protocol/codec/json_source.hpp"
 #include "protocol/json_rpc/error.hpp"
+#include "protocol/json_rpc/members.hpp"
 #include "protocol/json_rpc/message.hpp"
 #include "tensor/transports/transport.hpp"
 
@@ -232,9 +233,7 @@ ObjectPointer AnsweredObjects::object(const codec::Json& handle) {
     for (const ObjectPointer& known : known_) {
         if (known->id == id) return known;
     }
-    const auto type = handle.find("type");
-    known_.push_back(
-        core->objects()->adopt(id, type != handle.end() && type->is_string() ? type->get<std::string>() : ""));
+    known_.push_back(core->objects()->adopt(id, json_rpc::text_member(handle, "type")));
     return known_.back();
 }
 

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <utility>
 
+#include "base/bytes/field_list.hpp"
+
 namespace shared_tensor::client {
 
 namespace {
@@ -21,14 +23,15 @@ std::optional<Number> number_in(std::string_view text) {
 template <class Use>
 std::string_view read_members(std::string_view entry, Use use) {
     std::string_view name;
-    for_each_part(entry, ';', [&](std::string_view part) {
+    const auto read = [&](std::string_view part) {
         const std::size_t equals = part.find('=');
         if (equals != std::string_view::npos) {
             use(part.substr(0, equals), part.substr(equals + 1));
         } else if (name.empty()) {
             name = part;
         }
-    });
+    };
+    for_each_in(entry, read, ';');
     return name;
 }
 
@@ -37,7 +40,7 @@ std::string_view read_members(std::string_view entry, Use use) {
 ServerTimes read_server_times(std::string_view field) {
     constexpr double kMost = 1e12;
     ServerTimes times;
-    for_each_part(field, ',', [&](std::string_view entry) {
+    for_each_in(field, [&](std::string_view entry) {
         std::optional<double> milliseconds;
         const std::string_view name = read_members(entry, [&](std::string_view member, std::string_view text) {
             if (member == "dur") milliseconds = number_in<double>(text);
@@ -52,7 +55,7 @@ ServerTimes read_server_times(std::string_view field) {
 
 std::vector<Receipt::Transport> read_transports(std::string_view field) {
     std::vector<Receipt::Transport> transports;
-    for_each_part(field, ',', [&](std::string_view entry) {
+    for_each_in(field, [&](std::string_view entry) {
         Receipt::Transport transport;
         transport.name = read_members(entry, [&](std::string_view member, std::string_view text) {
             const std::uint64_t number = number_in<std::uint64_t>(text).value_or(0);

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/bytes/field_list.hpp"
 #include "base/bytes/ids.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "base/log/log.hpp"
@@ -30,7 +31,7 @@ constexpr std::chrono::milliseconds kFarewell{2'000}, kShortFarewell{100};
 /// Parses the missing ranges of an upload: "0-99, 200-299".
 std::vector<ByteRange> parse_gaps(std::string_view text, std::uint64_t size) {
     std::vector<ByteRange> gaps;
-    for_each_part(text, ',', [&](std::string_view one) {
+    for_each_in(text, [&](std::string_view one) {
         const auto gap = net::parse_content_range("bytes " + std::string(one) + "/" + std::to_string(size));
         if (gap) gaps.push_back(gap->part);
     });

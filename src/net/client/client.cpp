@@ -5,6 +5,7 @@
 
 #include "base/concurrency/at_end.hpp"
 #include "net/client/client_connection.hpp"
+#include "net/web_socket/web_socket_handshake.hpp"
 
 namespace shared_tensor::net {
 
@@ -106,12 +107,27 @@ ClientResponse Client::send(const ClientRequest& request) {
     }
 }
 
+std::variant<std::shared_ptr<WebSocket>, ClientResponse> Client::connect_web_socket(ClientRequest request) {
+    WebSocketLimits limits;
+    limits.max_text_bytes = limits.max_binary_bytes = options_.max_response_bytes;
+    const std::stop_token of_call = request.stop;
+    const EitherStop either(stop_.get_token(), of_call);
+    request.stop = either.token();
+    try {
+        return net::connect_web_socket(options_.endpoint, std::move(request), options_.connect_timeout, limits,
+                                       buffers_);
+    } catch (const TransportError&) {
+        if (!of_call.stop_requested()) throw;
+        throw TransportError(Kind::cancelled, false, "its caller cancelled it");
+    }
+}
+
 void Client::shutdown() {
     stop_.request_stop();
     const std::vector<Idle> unused = pool_.with([](Pool& pool) { return std::exchange(pool.idle, {}); });
 }
 
-Client::~Client() { shutdown(); }
+Client::~Client() { Client::shutdown(); }
 
 Client::Stats Client::stats() const {
     return {opened_.load(std::memory_order_relaxed), reused_.load(std::memory_order_relaxed),

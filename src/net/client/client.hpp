@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/concurrency/guarded.hpp"
@@ -18,6 +19,7 @@
 namespace shared_tensor::net {
 
 class ClientConnection;
+class WebSocket;
 
 /// The address of a server: "http://host:port", "https://host:port", or "unix:/path/to/socket" (also
 /// "http+unix:///path").
@@ -88,29 +90,34 @@ struct ClientResponse {
     std::string_view text() const;
 };
 
-/// A pool of kept-alive connections to one server. Follows no redirects. Thread safety: all methods from any thread.
+/// A pool of kept-alive connections to one server. Follows no redirects. Tests override the virtual methods to script
+/// faults. Thread safety: all methods from any thread.
 class Client {
 public:
     /// Throws std::bad_alloc.
     explicit Client(ClientOptions options) : options_(std::move(options)) {
         pool_.with([this](Pool& pool) { pool.idle.reserve(options_.max_connections); });  // later pushes need no memory
     }
-    ~Client();
+    virtual ~Client();
 
     /// Blocks until the answer is complete, the deadline is over or `request.stop` is requested. Throws TransportError.
     /// Notices a kept-alive connection that the server has closed, and replaces it before it sends anything.
-    ClientResponse send(const ClientRequest& request);
+    virtual ClientResponse send(const ClientRequest& request);
+
+    /// Opens a WebSocket, on a connection of its own, or returns the answer that rejected it. Uses path, headers,
+    /// deadline and stop of `request`. Blocks and throws as send() does.
+    virtual std::variant<std::shared_ptr<WebSocket>, ClientResponse> connect_web_socket(ClientRequest request);
 
     /// A buffer of at least `bytes` from the pool that holds answers. Throws std::bad_alloc.
     std::shared_ptr<PooledBuffer> take_buffer(std::size_t bytes) { return buffers_.take(bytes); }
 
-    /// Ends all waits with TransportError. Later sends fail at once.
-    void shutdown();
+    /// Ends all waits with TransportError. Later sends fail at once. WebSockets stay open.
+    virtual void shutdown();
 
     struct Stats {
         std::uint64_t opened = 0, reused = 0, bytes_in = 0, bytes_out = 0;
     };
-    Stats stats() const;
+    virtual Stats stats() const;
 
 private:
     using Time = std::chrono::steady_clock::time_point;
@@ -132,7 +139,7 @@ private:
     void check_stops(const ClientRequest& request, bool sent) const;
 
     const ClientOptions options_;
-    BufferPool buffers_;
+    BufferPool buffers_;  // for answers and messages of WebSockets
     Guarded<Pool> pool_;
     std::stop_source stop_;  // of all requests: the client was shut down
     std::atomic<std::uint64_t> opened_{0}, reused_{0}, bytes_in_{0}, bytes_out_{0};

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include "net/message/text.hpp"
+
 namespace shared_tensor::net {
 
 namespace {
@@ -183,5 +185,7 @@ std::variant<std::shared_ptr<PooledBuffer>, BodyRejection> read_body(net::Stream
     if (auto rejection = read_exactly(stream, input, rate, {body->data(), body->size()}, filled)) return *rejection;
     return body;
 }
+
+std::string_view reason_phrase(int status) { return httplib::status_message(status); }
 
 }  // namespace shared_tensor::net

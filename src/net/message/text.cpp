@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <utility>
 
 namespace shared_tensor::net {
@@ -27,39 +28,6 @@ int hex_digit(char c) {
     return folded >= 'a' && folded <= 'f' ? folded - 'a' + 10 : -1;
 }
 
-/// The statuses that the server answers with.
-constexpr std::pair<int, std::string_view> kReasons[] = {
-    {200, "OK"},
-    {201, "Created"},
-    {202, "Accepted"},
-    {204, "No Content"},
-    {206, "Partial Content"},
-    {304, "Not Modified"},
-    {400, "Bad Request"},
-    {401, "Unauthorized"},
-    {403, "Forbidden"},
-    {404, "Not Found"},
-    {405, "Method Not Allowed"},
-    {406, "Not Acceptable"},
-    {408, "Request Timeout"},
-    {409, "Conflict"},
-    {411, "Length Required"},
-    {412, "Precondition Failed"},
-    {413, "Content Too Large"},
-    {414, "URI Too Long"},
-    {415, "Unsupported Media Type"},
-    {416, "Range Not Satisfiable"},
-    {417, "Expectation Failed"},
-    {426, "Upgrade Required"},
-    {429, "Too Many Requests"},
-    {431, "Request Header Fields Too Large"},
-    {500, "Internal Server Error"},
-    {501, "Not Implemented"},
-    {503, "Service Unavailable"},
-    {505, "HTTP Version Not Supported"},
-    {507, "Insufficient Storage"},
-};
-
 }  // namespace
 
 bool is_token_char(unsigned char c) { return kTokenChars[c]; }
@@ -80,14 +48,10 @@ bool list_has(std::string_view list, std::string_view token) {
 }
 
 std::optional<std::uint64_t> parse_decimal(std::string_view text) {
-    if (text.empty()) return std::nullopt;
+    const char* const end = text.data() + text.size();
     std::uint64_t value = 0;
-    for (const char c : text) {
-        if (c < '0' || c > '9') return std::nullopt;
-        if (__builtin_mul_overflow(value, std::uint64_t{10}, &value)) return std::nullopt;
-        if (__builtin_add_overflow(value, static_cast<std::uint64_t>(c - '0'), &value)) return std::nullopt;
-    }
-    return value;
+    const auto read = std::from_chars(text.data(), end, value);  // accepts no sign for an unsigned number
+    return read.ec == std::errc() && read.ptr == end ? std::optional(value) : std::nullopt;
 }
 
 std::optional<std::string> percent_decode(std::string_view text) {
@@ -147,12 +111,6 @@ std::optional<std::vector<std::pair<std::string, std::string>>> parse_query(std:
 std::string host_and_port(const std::string& host, int port) {
     const bool v6 = host.find(':') != std::string::npos;
     return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
-}
-
-std::string_view reason_phrase(int status) {
-    const auto* found = std::lower_bound(std::begin(kReasons), std::end(kReasons), status,
-                                         [](const auto& entry, int wanted) { return entry.first < wanted; });
-    return found != std::end(kReasons) && found->first == status ? found->second : std::string_view("Unknown");
 }
 
 }  // namespace shared_tensor::net

@@ -38,7 +38,7 @@ std::optional<std::vector<std::pair<std::string, std::string>>> parse_query(std:
 /// "127.0.0.1:2537", "[::1]:2537"
 std::string host_and_port(const std::string& host, int port);
 
-/// "Not Found" for 404; "Unknown" for a status that has no name.
+/// "Not Found" for 404. cpp-httplib has the names, so body.cpp implements this.
 std::string_view reason_phrase(int status);
 
 }  // namespace shared_tensor::net

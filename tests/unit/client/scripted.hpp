@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <shared_tensor/json.hpp>
@@ -79,9 +80,9 @@ inline Reply is_not_there() { return fails(net::TransportError::Kind::connect, f
 inline Reply breaks() { return fails(net::TransportError::Kind::broken, true); }
 
 /// Replies in the order of the script; the last one goes on for ever.
-class ScriptedRequests final : public client::RequestSender {
+class ScriptedRequests final : public net::Client {
 public:
-    explicit ScriptedRequests(std::vector<Reply> script) {
+    explicit ScriptedRequests(std::vector<Reply> script) : net::Client(net::ClientOptions()) {
         state_.with([&](State& state) { state.script = {script.begin(), script.end()}; });
     }
 
@@ -95,7 +96,9 @@ public:
         });
         return reply(request);
     }
-    std::shared_ptr<PooledBuffer> take_buffer(std::size_t bytes) override { return pool_.take(bytes); }
+    std::variant<std::shared_ptr<net::WebSocket>, net::ClientResponse> connect_web_socket(net::ClientRequest) override {
+        throw net::TransportError(net::TransportError::Kind::connect, false, "there are no WebSockets here");
+    }
     void shutdown() override {
         state_.with([](State& state) { state.down = true; });
         ended.set();
@@ -115,7 +118,6 @@ private:
         bool down = false;
     };
     Guarded<State> state_;
-    BufferPool pool_;
 };
 
 /// No tensor crosses here.
@@ -177,7 +179,7 @@ struct ScriptedClient {
 
 private:
     client::Dependencies dependencies(std::unique_ptr<client::TensorPorts> ports) {
-        return {std::unique_ptr<client::RequestSender>(sender), std::move(ports), &clock, [this](SteadyTime time) {
+        return {std::unique_ptr<net::Client>(sender), std::move(ports), &clock, [this](SteadyTime time) {
                     const auto pause = time - clock.now();
                     pauses.push_back(std::chrono::duration_cast<std::chrono::milliseconds>(pause));
                     clock.advance(pause);
@@ -198,8 +200,7 @@ struct ScriptedAsync {
         : sender(new ScriptedRequests(std::move(script))),
           core(std::make_shared<client::AsyncCore>(
               std::move(options),
-              client::Dependencies{
-                  std::unique_ptr<client::RequestSender>(sender), std::move(ports), &real_clock(), {}})) {}
+              client::Dependencies{std::unique_ptr<net::Client>(sender), std::move(ports), &real_clock(), {}})) {}
     ~ScriptedAsync() { core->stop(); }
     static AsyncOptions with_threads(std::size_t threads) {
         AsyncOptions options;
