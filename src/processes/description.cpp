@@ -1,11 +1,9 @@
 #include "processes/description.hpp"
 
-#include <stdexcept>
 #include <utility>
 
 #include <shared_tensor/json.hpp>
 
-#include "protocol/json_rpc/json_text.hpp"
 #include "runtime/functions/open_rpc.hpp"
 
 namespace shared_tensor::processes {
@@ -13,21 +11,6 @@ namespace shared_tensor::processes {
 namespace {
 
 using json_rpc::Json;
-
-/// FunctionOptions with texts of its own.
-struct Options {
-    FunctionOptions plain;
-    std::string doc, version, device, dtype;
-
-    FunctionOptions view() const {
-        FunctionOptions options = plain;
-        options.doc = doc;
-        options.version = version;
-        options.device = device;
-        options.dtype = dtype;
-        return options;
-    }
-};
 
 /// `use(name, member)` for each option that is not a text. A count of milliseconds or microseconds is a number.
 template <class Options, class Use>
@@ -94,52 +77,6 @@ Json describe(const FunctionRecord& function) {
             {"result", runtime::written_schema([&](ValueWriter to) { function.result_schema(to); })}};
 }
 
-class DescribedFunction final : public FunctionRecord {
-public:
-    explicit DescribedFunction(const Json& json)
-        : name_(json.at("name").get<std::string>()),
-          where_(json.at("where").get<std::string>()),
-          parameters_(json.at("parameters")),
-          result_(json.at("result")) {
-        const Json& given = json.at("options");
-        for (auto [text, member] : {std::pair{"doc", &texts_.doc},
-                                    {"version", &texts_.version},
-                                    {"device", &texts_.device},
-                                    {"dtype", &texts_.dtype}})
-            given.at(text).get_to(*member);
-        each_option(texts_.plain, [&](const char* option, auto& value) { read_into(given.at(option), value); });
-        options_ = texts_.view();
-        for (const Json& one : parameters_) {
-            ParameterInfo info{one.at("name").get<std::string>(), one.at("required").get<bool>()};
-            read_into(one.at("flow"), info.flow);
-            (void)one.at("schema");
-            infos_.push_back(std::move(info));
-        }
-    }
-
-    std::string_view name() const override { return name_; }
-    const FunctionOptions& options() const override { return options_; }
-    std::string where() const override { return where_; }
-    std::span<const ParameterInfo> parameters() const override { return infos_; }
-    void parameter_schema(std::size_t index, ValueWriter schema) const override {
-        detail::from_nlohmann(schema, parameters_.at(index).at("schema"));
-    }
-    void default_value(std::size_t index, ValueWriter value) const override {
-        detail::from_nlohmann(value, parameters_.at(index).value("default", Json()));
-    }
-    void result_schema(ValueWriter schema) const override { detail::from_nlohmann(schema, result_); }
-    Binding bind(const ValueSource&, std::span<const ValueSource::Node>) const noexcept override {
-        return {nullptr, CallFailure{}};
-    }
-
-private:
-    const std::string name_, where_;
-    const Json parameters_, result_;
-    std::vector<ParameterInfo> infos_;
-    Options texts_;
-    FunctionOptions options_;
-};
-
 }  // namespace
 
 std::string describe(const Functions& functions) {
@@ -151,15 +88,31 @@ std::string describe(const Functions& functions) {
     return text;
 }
 
-Functions read_description(std::string_view text) {
-    try {
-        Functions functions;
-        for (const Json& one : Json::parse(text))
-            functions.push_back(std::make_shared<DescribedFunction>(one));
-        return functions;
-    } catch (const Json::exception& error) {
-        throw std::runtime_error(std::string("a worker process described its functions wrongly: ") + error.what());
+DescribedFunction::DescribedFunction(const Json& described)
+    : parameters_(described.at("parameters")),
+      name_(described.at("name").get<std::string>()),
+      where_(described.at("where").get<std::string>()),
+      result_(described.at("result")) {
+    const Json& given = described.at("options");
+    options_.doc = given.at("doc").get_to(doc_);
+    options_.version = given.at("version").get_to(version_);
+    options_.device = given.at("device").get_to(device_);
+    options_.dtype = given.at("dtype").get_to(dtype_);
+    each_option(options_, [&](const char* option, auto& value) { read_into(given.at(option), value); });
+    for (const Json& one : parameters_) {
+        ParameterInfo info{one.at("name").get<std::string>(), one.at("required").get<bool>()};
+        read_into(one.at("flow"), info.flow);
+        (void)one.at("schema");
+        infos_.push_back(std::move(info));
     }
 }
+
+void DescribedFunction::parameter_schema(std::size_t index, ValueWriter schema) const {
+    detail::from_nlohmann(schema, parameters_.at(index).at("schema"));
+}
+void DescribedFunction::default_value(std::size_t index, ValueWriter value) const {
+    detail::from_nlohmann(value, parameters_.at(index).value("default", Json()));
+}
+void DescribedFunction::result_schema(ValueWriter schema) const { detail::from_nlohmann(schema, result_); }
 
 }  // namespace shared_tensor::processes

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
@@ -16,7 +17,6 @@
 #include "base/log/log.hpp"
 #include "processes/failure.hpp"
 #include "processes/stream_pumps.hpp"
-#include "protocol/codec/value.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 #include "runtime/functions/passed_on_call.hpp"
 #include "tensor/any_value.hpp"
@@ -25,6 +25,7 @@ namespace shared_tensor::processes {
 
 namespace {
 
+using json_rpc::Json;
 using std::chrono::milliseconds;
 
 constexpr const char* kRemoteObject = "shared_tensor::processes::RemoteObject";
@@ -231,37 +232,6 @@ private:
     SteadyTime deadline_ = SteadyTime::max();
 };
 
-/// Describes itself as another function, but for some options.
-class Described : public FunctionRecord {
-public:
-    Described(std::shared_ptr<const FunctionRecord> of, const FunctionOptions& options)
-        : of_(std::move(of)), options_(options) {}
-
-    std::string_view name() const override { return of_->name(); }
-    const FunctionOptions& options() const override { return options_; }
-    std::string where() const override { return of_->where(); }
-    std::span<const ParameterInfo> parameters() const override { return of_->parameters(); }
-    void parameter_schema(std::size_t index, ValueWriter schema) const override {
-        of_->parameter_schema(index, schema);
-    }
-    void default_value(std::size_t index, ValueWriter value) const override { of_->default_value(index, value); }
-    void result_schema(ValueWriter schema) const override { of_->result_schema(schema); }
-
-protected:
-    const FunctionRecord& of() const { return *of_; }
-
-private:
-    const std::shared_ptr<const FunctionRecord> of_;
-    const FunctionOptions options_;
-};
-
-/// The options in the server in front. A call that is passed on waits, so it runs on a worker, not on a connection's
-/// thread.
-FunctionOptions in_front(FunctionOptions options) {
-    if (options.runs == execution::inline_) options.runs = execution::worker;
-    return options;
-}
-
 /// The options in a worker process: the server in front has the queue, the deadlines and the cache,
 /// and joins calls.
 FunctionOptions in_worker(FunctionOptions options) {
@@ -273,23 +243,16 @@ FunctionOptions in_worker(FunctionOptions options) {
     return options;
 }
 
-/// Whether calls use the objects of a parameter alone or together, as its schema says.
-Access access_of(const FunctionRecord& function, std::size_t parameter) {
-    codec::Value schema;
-    codec::TensorPort no_tensors;
-    codec::JsonSink sink(schema, no_tensors);
-    function.parameter_schema(parameter, ValueWriter(sink, sink.root()));
-    std::string text;
-    json_rpc::print_json(schema.json, text);
-    return text.find(R"("x-access":"exclusive")") != std::string::npos ? Access::exclusive : Access::concurrent;
-}
-
-class RemoteFunction final : public Described {
+class RemoteFunction final : public DescribedFunction {
 public:
-    RemoteFunction(std::shared_ptr<const FunctionRecord> function, std::shared_ptr<Supervisor> supervisor)
-        : Described(function, in_front(function->options())), supervisor_(std::move(supervisor)) {
-        for (std::size_t i = 0; i < parameters().size(); ++i)
-            access_.push_back(access_of(*this, i));
+    RemoteFunction(const Json& described, std::shared_ptr<Supervisor> supervisor)
+        : DescribedFunction(described), supervisor_(std::move(supervisor)) {
+        // A call that is passed on waits, so it runs on a worker, not on a connection's thread.
+        if (options_.runs == execution::inline_) options_.runs = execution::worker;
+        for (const Json& parameter : parameters_) {
+            const bool alone = parameter.at("schema").dump().find(kExclusive) != std::string::npos;
+            access_.push_back(alone ? Access::exclusive : Access::concurrent);
+        }
     }
 
     Binding bind(const ValueSource& source, std::span<const ValueSource::Node> nodes) const noexcept override {
@@ -316,8 +279,9 @@ public:
     }
 
 private:
+    static constexpr std::string_view kExclusive = R"("x-access":"exclusive")";
     const std::shared_ptr<Supervisor> supervisor_;
-    std::vector<Access> access_;  ///< of each parameter
+    std::vector<Access> access_;  ///< of the objects of each parameter
 };
 
 /// The context of a call that another process passed on.
@@ -374,25 +338,30 @@ private:
     const SteadyTime deadline_;
 };
 
-class WorkerFunction final : public Described {
+class WorkerFunction final : public FunctionRecord {
 public:
     explicit WorkerFunction(std::shared_ptr<const FunctionRecord> function)
-        : Described(function, in_worker(function->options())),
-          parameters_(function->parameters().begin(), function->parameters().end()) {
+        : function_(std::move(function)),
+          options_(in_worker(function_->options())),
+          parameters_(function_->parameters().begin(), function_->parameters().end()) {
         parameters_.push_back({std::string(kCaller), false, Flow::value});
     }
 
+    std::string_view name() const override { return function_->name(); }
+    const FunctionOptions& options() const override { return options_; }
+    std::string where() const override { return function_->where(); }
     std::span<const ParameterInfo> parameters() const override { return parameters_; }
     void parameter_schema(std::size_t index, ValueWriter schema) const override {
-        if (index < of().parameters().size()) return of().parameter_schema(index, schema);
+        if (index < function_->parameters().size()) return function_->parameter_schema(index, schema);
         schema.boolean(true);
     }
     void default_value(std::size_t index, ValueWriter value) const override {
-        if (index < of().parameters().size()) of().default_value(index, value);
+        if (index < function_->parameters().size()) function_->default_value(index, value);
     }
+    void result_schema(ValueWriter schema) const override { function_->result_schema(schema); }
 
     Binding bind(const ValueSource& source, std::span<const ValueSource::Node> nodes) const noexcept override {
-        Binding binding = of().bind(source, nodes.first(nodes.size() - 1));
+        Binding binding = function_->bind(source, nodes.first(nodes.size() - 1));
         if (nodes.back() == nullptr || binding.call == nullptr) return binding;
         try {
             auto caller = read_caller(ValueReader(source, nodes.back(), kCaller));
@@ -405,14 +374,20 @@ public:
     }
 
 private:
+    const std::shared_ptr<const FunctionRecord> function_;
+    const FunctionOptions options_;
     std::vector<ParameterInfo> parameters_;
 };
 
 }  // namespace
 
-std::shared_ptr<const FunctionRecord> make_remote_function(std::shared_ptr<const FunctionRecord> described,
-                                                           std::shared_ptr<Supervisor> supervisor) {
-    return std::make_shared<RemoteFunction>(std::move(described), std::move(supervisor));
+Functions make_remote_functions(std::string_view description, const std::shared_ptr<Supervisor>& supervisor) try {
+    Functions functions;
+    for (const Json& described : Json::parse(description))
+        functions.push_back(std::make_shared<RemoteFunction>(described, supervisor));
+    return functions;
+} catch (const Json::exception& error) {
+    throw std::runtime_error(std::string("a worker process described its functions wrongly: ") + error.what());
 }
 
 std::shared_ptr<const FunctionRecord> make_worker_function(std::shared_ptr<const FunctionRecord> function) {

@@ -1,12 +1,11 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include <shared_tensor/function.hpp>
 
+#include "processes/description.hpp"
 #include "processes/supervisor.hpp"
 
 namespace shared_tensor::processes {
@@ -16,9 +15,9 @@ namespace shared_tensor::processes {
 /// cannot be one of the function's own.
 inline constexpr std::string_view kCaller = "(caller)";
 
-/// A function that runs in a worker process. `described` describes it and is never called.
-std::shared_ptr<const FunctionRecord> make_remote_function(std::shared_ptr<const FunctionRecord> described,
-                                                           std::shared_ptr<Supervisor> supervisor);
+/// The functions that a text of describe() describes. Their calls run in worker processes. Throws std::runtime_error
+/// for another text.
+Functions make_remote_functions(std::string_view description, const std::shared_ptr<Supervisor>& supervisor);
 
 /// The function in a worker process: takes kCaller too, and leaves queueing, deadlines and the cache to the process
 /// that passes calls on.

@@ -36,20 +36,25 @@ void WorkerProcesses::start() { impl_->start(); }
 void WorkerProcesses::stop(std::chrono::milliseconds time) { impl_->stop(time); }
 std::vector<WorkerProcessStatus> WorkerProcesses::status() const { return impl_->status(); }
 
+namespace {
+
+Registry remote(std::string_view description, const std::shared_ptr<processes::Supervisor>& supervisor) {
+    Registry functions;
+    for (auto& function : processes::make_remote_functions(description, supervisor))
+        functions.add(std::move(function));
+    return functions;
+}
+
+}  // namespace
+
 Registry WorkerProcesses::share(const Registry& functions) const {
-    Registry shared;
-    for (auto& function : functions.functions())
-        shared.add(processes::make_remote_function(std::move(function), impl_));
-    return shared;
+    return remote(processes::describe(functions.functions()), impl_);
 }
 
 Registry WorkerProcesses::share() const {
     const std::string description = impl_->description();
     if (description.empty()) throw std::logic_error("WorkerProcesses::share(): the processes were not started");
-    Registry functions;
-    for (auto& function : processes::read_description(description))
-        functions.add(std::move(function));
-    return share(functions);
+    return remote(description, impl_);
 }
 
 namespace {
