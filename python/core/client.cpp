@@ -54,6 +54,27 @@ struct PyBatch {
     Batch batch;
 };
 
+/// `keep`, unless it is None, gets the receipt, also that of a call that failed.
+nb::object call(const PyClient& self, const std::string& method, const nb::tuple& positional, const nb::dict& named,
+                nb::handle convert, const nb::object& keep) {
+    const PyArguments arguments(positional, named);
+    const bool keeps = !keep.is_none();
+    Receipt receipt;
+    const auto keep_receipt = [&] {
+        if (keeps) keep(receipt_of(receipt));
+    };
+    try {
+        const PyValue value = blocking_call(convert, self.client, [&](const Client& client) {
+            return keeps ? client.call<PyValue>(receipt, method, arguments) : client.call<PyValue>(method, arguments);
+        });
+        keep_receipt();
+        return value_of(value);
+    } catch (const RpcError&) {
+        keep_receipt();
+        throw;
+    }
+}
+
 void define_client(nb::module_& module) {
     nb::class_<PyClient>(module, "Client")
         .def("__init__",
@@ -62,34 +83,7 @@ void define_client(nb::module_& module) {
              [](const PyClient& self, const nb::kwargs& options) {
                  return PyClient{self.client.with(call_options(options))};
              })
-        .def(
-            "call",
-            [](const PyClient& self, const std::string& method, const nb::tuple& positional, const nb::dict& named,
-               nb::handle convert) {
-                const PyArguments arguments(positional, named);
-                return value_of(blocking_call(convert, self.client, [&](const Client& client) {
-                    return client.call<PyValue>(method, arguments);
-                }));
-            },
-            "method"_a, "positional"_a, "named"_a, "convert"_a.none())
-        .def(
-            "call_with_receipt",
-            [](const PyClient& self, const std::string& method, const nb::tuple& positional, const nb::dict& named,
-               nb::handle convert, const nb::object& keep) {
-                const PyArguments arguments(positional, named);
-                Receipt receipt;
-                try {
-                    const PyValue value = blocking_call(convert, self.client, [&](const Client& client) {
-                        return client.call<PyValue>(receipt, method, arguments);
-                    });
-                    keep(receipt_of(receipt));
-                    return value_of(value);
-                } catch (const RpcError&) {
-                    keep(receipt_of(receipt));
-                    throw;
-                }
-            },
-            "method"_a, "positional"_a, "named"_a, "convert"_a.none(), "keep"_a)
+        .def("call", &call, "method"_a, "positional"_a, "named"_a, "convert"_a.none(), "keep"_a.none())
         .def("notify",
              [](const PyClient& self, const std::string& method, const nb::tuple& positional, const nb::dict& named) {
                  const PyArguments arguments(positional, named);

@@ -18,6 +18,7 @@
 #include <shared_tensor/node.hpp>
 
 #include "client.hpp"
+#include "options.hpp"
 #include "value.hpp"
 
 namespace shared_tensor::python {
@@ -58,33 +59,6 @@ public:
 
 private:
     std::unique_ptr<Node> node_;
-};
-
-/// The keywords that shared_tensor.node passes.
-struct NodeKeywords {
-    std::string host, token, local_socket, certificate, key, authorities;
-    int port = 0;
-    bool insecure = false;
-    std::size_t inbox_messages = 0;
-    std::uint64_t inbox_bytes = 0;
-    double push_timeout = 0;
-
-    NodeOptions options() const {
-        NodeOptions made;
-        made.server.host = host;
-        made.server.port = port;
-        made.server.insecure = insecure;
-        if (!token.empty()) made.server.tokens = {{"node", token}};
-        made.client.token = token;
-        made.client.local_socket = local_socket;
-        made.server.tls.certificate = certificate;
-        made.server.tls.key = key;
-        made.client.tls.authorities = authorities;
-        made.inbox_messages = inbox_messages;
-        made.inbox_bytes = inbox_bytes;
-        made.push_timeout = from_seconds(push_timeout);
-        return made;
-    }
 };
 
 nb::dict statistics_of(const NodeStatistics& statistics) {
@@ -200,26 +174,7 @@ nb::bytes bytes_of_tensor(const Tensor& tensor) {
 
 void define_node(nb::module_& module) {
     nb::class_<PyNode>(module, "Node")
-        .def(
-            "__init__",
-            [](PyNode* self, std::string host, int port, std::string token, bool insecure, std::string local_socket,
-               std::string certificate, std::string key, std::string authorities, std::size_t inbox_messages,
-               std::uint64_t inbox_bytes, double push_timeout) {
-                const NodeKeywords given{std::move(host),
-                                         std::move(token),
-                                         std::move(local_socket),
-                                         std::move(certificate),
-                                         std::move(key),
-                                         std::move(authorities),
-                                         port,
-                                         insecure,
-                                         inbox_messages,
-                                         inbox_bytes,
-                                         push_timeout};
-                new (self) PyNode(given.options());
-            },
-            nb::kw_only(), "host"_a, "port"_a, "token"_a, "insecure"_a, "local_socket"_a, "certificate"_a, "key"_a,
-            "authorities"_a, "inbox_messages"_a, "inbox_bytes"_a, "push_timeout"_a)
+        .def("__init__", [](PyNode* self, const nb::kwargs& options) { new (self) PyNode(node_options(options)); })
         .def("url", &PyNode::url)
         .def("publish", &publish, "name"_a, "value"_a, "metadata"_a, "if_version"_a.none(), "stop"_a)
         .def("pull", &pull, "url"_a, "name"_a, "version"_a.none(), "first_row"_a.none(), "last_row"_a.none(), "stop"_a)

@@ -21,14 +21,17 @@ public:
 
     template <class T>
     void read(const char* name, T& value) const {
-        if (const nb::object given = get(name); !given.is_none()) value = nb::cast<T>(given);
+        const nb::object given = get(name);
+        if (given.is_none() || nb::try_cast(given, value)) return;
+        throw nb::type_error((std::string(name) + " has a wrong type").c_str());
     }
     /// Seconds.
     template <class Time>
     void read_time(const char* name, Time& value) const {
-        const nb::object given = get(name);
-        if (given.is_none()) return;
-        value = std::chrono::ceil<milliseconds>(std::chrono::duration<double>(nb::cast<double>(given)));
+        if (get(name).is_none()) return;
+        double seconds = 0;
+        read(name, seconds);
+        value = std::chrono::ceil<milliseconds>(std::chrono::duration<double>(seconds));
     }
 
 private:
@@ -107,6 +110,24 @@ CallOptions call_options(const nb::kwargs& options) {
     given.read("idempotency_key", made.idempotency_key);
     given.read_time("task_ttl", made.task_ttl);
     given.read_time("task_deadline", made.task_deadline);
+    return made;
+}
+
+NodeOptions node_options(const nb::kwargs& options) {
+    const Keywords given(options);
+    NodeOptions made;
+    given.read("host", made.server.host);
+    given.read("port", made.server.port);
+    given.read("token", made.client.token);
+    if (!made.client.token.empty()) made.server.tokens = {{"node", made.client.token}};
+    given.read("insecure", made.server.insecure);
+    given.read("local_socket", made.client.local_socket);
+    given.read("certificate", made.server.tls.certificate);
+    given.read("key", made.server.tls.key);
+    given.read("authorities", made.client.tls.authorities);
+    given.read("inbox_messages", made.inbox_messages);
+    given.read("inbox_bytes", made.inbox_bytes);
+    given.read_time("push_timeout", made.push_timeout);
     return made;
 }
 

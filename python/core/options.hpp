@@ -7,14 +7,17 @@
 #include <exception>
 
 #include <shared_tensor/client.hpp>
+#include <shared_tensor/node.hpp>
 
 namespace shared_tensor::python {
 
 namespace nb = nanobind;
 
-/// Both: the keywords that shared_tensor.client passes. Throw nb::python_error for a wrong type.
+/// The keywords that shared_tensor.client passes. Both throw nb::type_error for a wrong type.
 ClientOptions client_options(const nb::kwargs& options);
 CallOptions call_options(const nb::kwargs& options);
+/// The keywords that shared_tensor.node passes. Throws likewise.
+NodeOptions node_options(const nb::kwargs& options);
 
 /// The fields of shared_tensor.Receipt.
 nb::dict receipt_of(const Receipt& receipt);

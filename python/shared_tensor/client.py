@@ -160,17 +160,11 @@ class Client:
         return self._call(method, *self._arguments(method, args, kwargs), self._convert(args, kwargs))
 
     def _call(self, method: str, positional: tuple[Any, ...], named: dict[str, Any], convert: Convert) -> Any:
+        keep = self._keep_receipt if self._options.receipt else None
         if not _tracing.in_use():
-            return self._call_by(self._core, method, positional, named, convert)
+            return self._core.call(method, positional, named, convert, keep)
         with self._in_span(method) as core:
-            return self._call_by(core, method, positional, named, convert)
-
-    def _call_by(
-        self, core: _core.Client, method: str, positional: tuple[Any, ...], named: dict[str, Any], convert: Convert
-    ) -> Any:
-        if not self._options.receipt:
-            return core.call(method, positional, named, convert)
-        return core.call_with_receipt(method, positional, named, convert, self._keep_receipt)
+            return core.call(method, positional, named, convert, keep)
 
     def _traced(self, method: str) -> contextlib.AbstractContextManager[_core.Client]:
         """The client for one request, which names the span of the request."""

@@ -257,6 +257,12 @@ def test_data_becomes_a_tensor_of_torch_without_a_copy() -> None:
 # ---- Node
 
 
+def test_an_option_of_a_wrong_type_is_named() -> None:
+    node = Node(inbox_messages="many")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="inbox_messages has a wrong type"):
+        asyncio.run(node.start())
+
+
 def test_a_node_publishes_sets_versions_and_rows() -> None:
     async def work() -> None:
         async with Node(framework="numpy") as one, Node(framework="numpy") as other:

@@ -2,11 +2,17 @@
 
 #include <openssl/evp.h>
 
+#define XXH_INLINE_ALL  // headers only: nothing to link
+#include <xxhash.h>
+
+#include <bit>
+#include <cstddef>
 #include <new>
 
-#include "base/bytes/digest_kernel.hpp"
-
 namespace shared_tensor {
+
+/// XXH3_128bits_update for processors with AVX2, at twice the speed (digest_wide.cpp).
+void digest_update_wide(void* state, const void* data, std::size_t size);
 
 namespace {
 
@@ -19,29 +25,31 @@ bool has_avx2() {
 #endif
 }
 
-const DigestKernel& kernel() { return has_avx2() ? kWideDigest : kKernel; }
-
-unsigned char* bytes_of(Digest::Value& value) { return reinterpret_cast<unsigned char*>(value.data()); }
+XXH3_state_t* as_state(void* state) { return static_cast<XXH3_state_t*>(state); }
 
 }  // namespace
 
-Digest::Digest() : state_(kernel().create()) {
+Digest::Digest() : state_(XXH3_createState()) {
     if (state_ == nullptr) throw std::bad_alloc();
+    XXH3_128bits_reset(as_state(state_));
 }
-Digest::~Digest() { kernel().destroy(state_); }
+Digest::~Digest() { XXH3_freeState(as_state(state_)); }
 
-void Digest::update(std::span<const std::byte> bytes) { kernel().update(state_, bytes.data(), bytes.size()); }
+void Digest::update(std::span<const std::byte> bytes) {
+    if (has_avx2()) return digest_update_wide(state_, bytes.data(), bytes.size());
+    XXH3_128bits_update(as_state(state_), bytes.data(), bytes.size());
+}
 
 Digest::Value Digest::value() const {
-    Value value;
-    kernel().value(state_, bytes_of(value));
-    return value;
+    XXH128_canonical_t bytes;
+    XXH128_canonicalFromHash(&bytes, XXH3_128bits_digest(as_state(state_)));
+    return std::bit_cast<Value>(bytes);
 }
 
 Digest::Value Digest::of(std::span<const std::byte> bytes) {
-    Value value;
-    kernel().of(bytes.data(), bytes.size(), bytes_of(value));
-    return value;
+    Digest digest;
+    digest.update(bytes);
+    return digest.value();
 }
 
 Sha256 sha256_of(std::span<const std::byte> bytes) {

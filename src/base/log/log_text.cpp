@@ -10,6 +10,7 @@
 
 #include "base/bytes/control_characters.hpp"
 #include "base/bytes/ids.hpp"
+#include "base/bytes/utf8.hpp"
 #include "base/concurrency/clock.hpp"
 
 namespace shared_tensor::log {
@@ -23,28 +24,6 @@ constexpr std::string_view kDetailsBegin = "\n    | ";
 
 void append_shown(std::string& out, std::string_view text) {
     without_controls(text, [&](char c) { out.push_back(c); });
-}
-
-/// The length of the UTF-8 character at the beginning of `text`; 0 if there is none (RFC 3629, section 4).
-std::size_t utf8_length(std::string_view text) {
-    const auto byte = [&](std::size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U; };
-    const unsigned first = byte(0), second = byte(1);
-    const auto continues = [&](std::size_t from, std::size_t to) {
-        for (; from < to; ++from) {
-            if ((byte(from) & 0xC0) != 0x80) return false;
-        }
-        return true;
-    };
-    const auto second_within = [&](unsigned least, unsigned most) { return second >= least && second <= most; };
-    if (first < 0x80) return 1;
-    if (first >= 0xC2 && first <= 0xDF) return continues(1, 2) ? 2 : 0;
-    if (first >= 0xE0 && first <= 0xEF) {
-        const bool good = second_within(first == 0xE0 ? 0xA0 : 0x80, first == 0xED ? 0x9F : 0xBF);
-        return good && continues(2, 3) ? 3 : 0;
-    }
-    if (first < 0xF0 || first > 0xF4) return 0;
-    const bool good = second_within(first == 0xF0 ? 0x90 : 0x80, first == 0xF4 ? 0x8F : 0xBF);
-    return good && continues(2, 4) ? 4 : 0;
 }
 
 /// The value of a field as text, and whether it is a number.
@@ -127,9 +106,9 @@ std::size_t frame_size(Format format) {
     return format == Format::json ? kJson.size() : kText.size();
 }
 
-/// A character that is not itself in a JSON string, or no UTF-8 (length 0).
-std::string escaped(std::string_view character, char first) {
-    if (character.empty()) return "\\ufffd";
+/// The text of a character in a JSON string.
+std::string escaped(std::string_view character) {
+    const char first = character.front();
     if (first == '"' || first == '\\') return {'\\', first};
     if (first == '\n') return "\\n";
     const std::size_t control = control_length(character);
@@ -144,13 +123,11 @@ std::string escaped(std::string_view character, char first) {
 void append_json_text(std::string& out, std::string_view text, std::size_t most) {
     const std::size_t end = out.size() + most;
     while (!text.empty()) {
-        const char c = text.front();
-        const std::size_t length = utf8_length(text);
-        const bool is_plain = length == 1 && c != '"' && c != '\\' && control_length(text) == 0;
-        const std::string piece = is_plain ? std::string(1, c) : escaped(text.substr(0, length), c);
+        const auto [size, valid] = utf8_prefix(text);
+        const std::string piece = valid ? escaped(text.substr(0, size)) : "\\ufffd";
         if (out.size() + piece.size() > end) return;
         out += piece;
-        text.remove_prefix(std::max<std::size_t>(length, 1));
+        text.remove_prefix(size);
     }
 }
 

@@ -28,8 +28,8 @@ std::string body_of_repeated(Format format, std::string_view same, std::size_t r
 /// The whole line, with its time and level and a line break.
 std::string whole_line(Format format, Level level, std::string_view body, std::chrono::system_clock::time_point time);
 
-/// Appends `text` as the inside of a JSON string, in at most `most` bytes; cuts between two characters. Bytes that are
-/// not UTF-8 become U+FFFD.
+/// Appends `text` as the inside of a JSON string, in at most `most` bytes; cuts between two characters. Each invalid
+/// part (utf8_prefix()) becomes one U+FFFD.
 void append_json_text(std::string& out, std::string_view text, std::size_t most);
 
 }  // namespace shared_tensor::log

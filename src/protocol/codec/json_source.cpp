@@ -54,11 +54,18 @@ const Json& JsonSource::at(Node node) const {
     return is_reference ? follow(node, *json.begin()) : json;
 }
 
-/// Registers the tensors and objects of the referenced value by their JSON nodes. So input from outside cannot pose as
-/// one.
 const Json& JsonSource::follow(Node node, const Json& name) const {
     if (const auto known = followed_.find(node); known != followed_.end()) return known->second->json;
-    const auto value = resolved([&] { return references_->value(name); });
+    return keep(node, resolved([&] { return references_->value(name); }));
+}
+
+ValueSource::Node JsonSource::hold(std::shared_ptr<const Value> value) {
+    const Json& json = value->json;
+    return &keep(&json, std::move(value));
+}
+
+/// Registers the tensors and objects of a value by their JSON nodes. So input from outside cannot pose as one.
+const Json& JsonSource::keep(Node node, std::shared_ptr<const Value> value) const {
     if (!value->is_plain()) {
         for_each_marked(value->json, [&](Marker marker, const Json& place) {
             const auto index = place.begin()->get<std::size_t>();
@@ -66,8 +73,7 @@ const Json& JsonSource::follow(Node node, const Json& name) const {
             if (marker == Marker::object) objects_.emplace(&place, value->objects.at(index));
         });
     }
-    followed_.emplace(node, value);
-    return value->json;
+    return followed_.emplace(node, std::move(value)).first->second->json;
 }
 
 Kind JsonSource::kind(Node node) const {

@@ -16,8 +16,8 @@ namespace shared_tensor::codec {
 /// Describes a plain JSON value for error messages, in a short text: "number -1", "string \"abc\"", "array of 3".
 std::string described(const Json& json);
 
-/// Reads values from JSON. Nodes are `const Json*` of a document that must outlive the source, or of referenced values,
-/// which the source keeps alive.
+/// Reads values from JSON. Nodes are `const Json*` of a document that must outlive the source, or of referenced and
+/// held values, which the source keeps alive.
 class JsonSource final : public ValueSource {
 public:
     /// Imports tensors and follows references when they are first read. `port` and `references` must outlive the
@@ -27,6 +27,8 @@ public:
         : port_(&port), references_(references), placement_(placement) {}
 
     static Node node(const Json& json) { return &json; }
+    /// The node of a finished value, which is read with its tensors and objects.
+    Node hold(std::shared_ptr<const Value> value);
 
     Kind kind(Node node) const override;
     bool boolean(Node node) const override;
@@ -48,7 +50,7 @@ public:
     const Json& at(Node node) const;
     /// The tensor imported for that node, not converted; null if it was never read.
     TensorPointer imported(Node node) const;
-    /// Whether the node is an object inside a referenced value. Such an object has no id.
+    /// Whether the node is an object inside a referenced or held value. Such an object has no id.
     bool is_inner_object(Node node) const { return objects_.contains(node); }
 
     using Use = std::pair<ObjectPointer, Access>;
@@ -61,6 +63,7 @@ private:
     template <class Resolve>
     auto resolved(Resolve resolve) const;
     const Json& follow(Node node, const Json& name) const;
+    const Json& keep(Node node, std::shared_ptr<const Value> value) const;
     TensorPointer import_lists(const Json& lists) const;
 
     TensorPort* port_;
@@ -68,7 +71,7 @@ private:
     std::optional<Placement> placement_;
     mutable std::unordered_map<Node, TensorPointer> tensors_;
     mutable std::unordered_map<Node, std::shared_ptr<const Value>> followed_;
-    mutable std::unordered_map<Node, ObjectPointer> objects_;  ///< objects of referenced values
+    mutable std::unordered_map<Node, ObjectPointer> objects_;  ///< objects of values in followed_
     mutable std::vector<Use> uses_;
     mutable std::optional<json_rpc::Error> rejection_;
 };

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/bytes/utf8.hpp"
+
 namespace shared_tensor::json_rpc {
 namespace {
 

@@ -2,6 +2,7 @@
 #include <optional>
 #include <system_error>
 
+#include "base/bytes/utf8.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 
 namespace shared_tensor::json_rpc {

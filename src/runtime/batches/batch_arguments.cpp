@@ -47,19 +47,6 @@ bool append_value(const Value& value, std::string& key) {
     return true;
 }
 
-/// Gives joined values to a JsonSource.
-class JoinedValues final : public codec::References {
-public:
-    void add(std::shared_ptr<const Value> value) { values_.push_back(std::move(value)); }
-    std::shared_ptr<const Value> value(const Json& index) override { return values_.at(index.get<std::size_t>()); }
-    ObjectPointer object(const Json&) override {
-        throw codec::Unresolved(json_rpc::invalid_params("a joined call has no handles of its own"));
-    }
-
-private:
-    std::vector<std::shared_ptr<const Value>> values_;
-};
-
 std::shared_ptr<const Value> joined(std::span<const BatchArguments* const> calls, std::size_t parameter) {
     const TensorRef& first = calls.front()->values[parameter]->tensors.front()->tensor();
     tensor::Shape shape(first.shape().begin(), first.shape().end());
@@ -115,19 +102,13 @@ std::variant<std::optional<BatchArguments>, json_rpc::Error> batch_arguments(con
 
 Binding bind_joined(const FunctionRecord& function, std::span<const BatchArguments* const> calls) {
     const auto& first = calls.front()->values;
-    JoinedValues values;
-    Json references = Json::array();
-    for (std::size_t i = 0; i < first.size(); ++i) {
-        values.add(first[i] != nullptr && is_tensor(*first[i]) ? joined(calls, i) : first[i]);
-        references.push_back({{"$ref", i}});
-    }
-    ArgumentNodes nodes(first.size(), nullptr);
-    for (std::size_t i = 0; i < first.size(); ++i) {
-        if (first[i] != nullptr) nodes[i] = codec::JsonSource::node(references[i]);
-    }
     codec::TensorPort no_imports;
     const FunctionOptions& options = function.options();
-    const codec::JsonSource source(no_imports, &values, Placement{options.device, options.dtype});
+    codec::JsonSource source(no_imports, nullptr, Placement{options.device, options.dtype});
+    ArgumentNodes nodes(first.size(), nullptr);
+    for (std::size_t i = 0; i < first.size(); ++i) {
+        if (first[i] != nullptr) nodes[i] = source.hold(is_tensor(*first[i]) ? joined(calls, i) : first[i]);
+    }
     return function.bind(source, nodes);
 }
 

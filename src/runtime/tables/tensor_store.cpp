@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "protocol/json_rpc/json_text.hpp"
+#include "base/bytes/utf8.hpp"
 
 namespace shared_tensor::runtime {
 
@@ -16,7 +16,7 @@ std::string text_rejection(std::string_view text, std::size_t most) {
     if (text.empty()) return "an empty one";
     if (text.size() > most) return "one of " + std::to_string(text.size()) + " bytes";
     for (std::string_view rest = text; !rest.empty();) {
-        const auto prefix = json_rpc::utf8_prefix(rest);
+        const auto prefix = utf8_prefix(rest);
         if (!prefix.valid) return "one that is not UTF-8";
         const auto first = static_cast<unsigned char>(rest.front());
         if (first < 0x20 || first == 0x7f) return "one with a control character";

@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "protocol/json_rpc/json_text.hpp"
+#include "base/bytes/utf8.hpp"
 
 namespace shared_tensor::server {
 
@@ -18,7 +18,7 @@ constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 std::string label_value(std::string_view text) {
     std::string value;
     while (!text.empty()) {
-        const auto [size, valid] = json_rpc::utf8_prefix(text);
+        const auto [size, valid] = utf8_prefix(text);
         const auto first = static_cast<unsigned char>(text.front());
         const bool fits = valid && first >= 0x20 && first != 0x7F;
         const std::string_view character = fits ? text.substr(0, size) : kReplacement;

@@ -3,17 +3,12 @@
 #include <algorithm>
 #include <array>
 
+#include "base/bytes/field_list.hpp"
 #include "protocol/codec/frame.hpp"
 
 namespace shared_tensor::tensor {
 
 namespace {
-
-std::string_view trimmed(std::string_view text) {
-    const auto first = text.find_first_not_of(" \t");
-    if (first == std::string_view::npos) return {};
-    return text.substr(first, text.find_last_not_of(" \t") - first + 1);
-}
 
 template <class T>
 void add_once(std::vector<T>& list, T item) {
@@ -24,17 +19,13 @@ void add_once(std::vector<T>& list, T item) {
 
 TransportList parse_transports(std::string_view list) {
     TransportList requested;
-    while (!list.empty()) {
-        const auto comma = std::min(list.find(','), list.size());
-        const auto word = trimmed(list.substr(0, comma));
-        list.remove_prefix(std::min(comma + 1, list.size()));
-        if (word.empty()) continue;
-        if (const auto transport = parse_transport(word)) {
+    for_each_in(list, [&](std::string_view name) {
+        if (const auto transport = parse_transport(name)) {
             add_once(requested.transports, *transport);
         } else {
-            add_once(requested.unknown, std::string(word));
+            add_once(requested.unknown, std::string(name));
         }
-    }
+    });
     return requested;
 }
 

@@ -409,7 +409,7 @@ TEST_CASE("each line of the JSON log is an object, whatever its text is, and fit
     CHECK(lines[1].at("message").get<std::string>().size() > 3'900);
     const std::string unknown = "\xef\xbf\xbd";
     CHECK(lines[3].at("message") == unknown + unknown + unknown + " " + unknown + unknown + " " + unknown + unknown +
-                                        unknown + unknown + " " + unknown + unknown);
+                                        unknown + unknown + " " + unknown);
 }
 
 TEST_CASE("details are written whole, in lines that cannot be mistaken for others", "[util][log]") {

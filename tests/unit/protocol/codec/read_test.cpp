@@ -272,6 +272,21 @@ TEST_CASE("what cannot be had is told with its own error, and with its place", "
     CHECK(handle.source.rejection()->data["kind"] == "object");
 }
 
+TEST_CASE("a held value is read with its own tensors and objects; the source keeps it alive", "[codec]") {
+    FakePort port;
+    codec::JsonSource source(port);
+    auto value = std::make_shared<codec::Value>(tensor_value("held"));
+    value->json.push_back(Json{{"$object", 0}});
+    value->objects.push_back(object_called("inner"));
+    const TensorRef* tensor = &value->tensors[0]->tensor();
+    const ObjectPointer object = value->objects[0];
+    const ValueReader root(source, source.hold(std::move(value)));
+    CHECK(&root.element(0).tensor() == tensor);
+    CHECK(root.element(1).integer() == 5);
+    CHECK(root.element(2).handle() == object);
+    CHECK(port.imports == 0);
+}
+
 TEST_CASE("without references nothing is named", "[codec][refs]") {
     FakePort port;
     const codec::JsonSource source(port);

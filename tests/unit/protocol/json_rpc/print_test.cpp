@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/bytes/utf8.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 #include "protocol/json_rpc/message.hpp"
 

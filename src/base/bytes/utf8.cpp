@@ -1,11 +1,11 @@
-#include "protocol/json_rpc/json_text.hpp"
+#include "base/bytes/utf8.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-namespace shared_tensor::json_rpc {
+namespace shared_tensor {
 namespace {
 
 constexpr std::uint64_t in_all_bytes(std::uint64_t byte) { return byte * 0x0101010101010101; }
@@ -74,4 +74,4 @@ std::size_t unescaped_prefix(std::string_view text) {
     return size;
 }
 
-}  // namespace shared_tensor::json_rpc
+}  // namespace shared_tensor
