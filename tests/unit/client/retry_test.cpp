@@ -244,7 +244,7 @@ TEST_CASE(
 }
 
 TEST_CASE("A stop ends the pause before the next try", "[client]") {
-    AsyncOptions options = ScriptedAsync::with_threads(1);
+    AsyncOptions options = ScriptedAsync::one_thread();
     options.client.retry = fixed_delay(std::chrono::hours(1), 4);
     Event tried;
     ScriptedAsync client({[&](const net::ClientRequest&) -> net::ClientResponse {
@@ -255,7 +255,7 @@ TEST_CASE("A stop ends the pause before the next try", "[client]") {
     std::stop_source stop;
     CallOptions call = with_stop(stop);
     call.timeout = std::chrono::hours(10);
-    auto ended = client.call_with(call, nullptr);
+    auto ended = client.call(call);
     REQUIRE(tried.wait());
     stop.request_stop();
     REQUIRE(ended.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
