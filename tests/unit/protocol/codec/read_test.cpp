@@ -1,6 +1,5 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
-#include <chrono>
 #include <limits>
 #include <map>
 #include <memory>
@@ -82,20 +81,6 @@ TEST_CASE("a tensor that cannot be had is named with its place", "[codec][source
     const ValueReader layers = reading.reader.member("layers");
     CHECK(name_in(layers.element(0).tensor()) == "x");
     CHECK_THROWS_WITH(layers.element(1).tensor(), "layers[1].name: expected string, got nothing");
-}
-
-TEST_CASE("a hundred thousand tensors take no time to speak of", "[codec][source]") {
-    Json list = Json::array();
-    for (int i = 0; i < 100'000; ++i)
-        list.push_back({{"$tensor", {{"name", "x"}}}});
-    FakePort port;
-    const codec::JsonSource source(port);
-    const ValueReader reader(source, codec::JsonSource::node(list));
-    const auto before = std::chrono::steady_clock::now();
-    for (std::size_t i = 0; i < reader.size(); ++i)
-        reader.element(i).tensor();
-    CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(10));  // quadratic work took minutes
-    CHECK(port.imports == 100'000);
 }
 
 TEST_CASE("values are described in few words, long strings by their beginning and no half of a character",
