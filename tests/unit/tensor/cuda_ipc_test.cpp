@@ -1,11 +1,7 @@
 // cuda_ipc on the simulated device, against another process that exports: what a descriptor may say.
 
-#include <signal.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
-#include <cstdlib>
-#include <fstream>
 #include <limits>
 
 #include <shared_tensor/bytes.hpp>
@@ -46,20 +42,10 @@ public:
     std::vector<std::shared_ptr<const LentBlock>> lent;
 };
 
-void announce(const std::string& text) {
-    const std::string path = std::getenv("TEST_READY");
-    std::ofstream(path + ".tmp") << text;
-    std::rename((path + ".tmp").c_str(), path.c_str());
-}
-
 }  // namespace
 
 TEST_CASE("role: exporter", "[.role]") {
-    sigset_t hangup;
-    ::sigemptyset(&hangup);
-    ::sigaddset(&hangup, SIGUSR1);
-    ::pthread_sigmask(SIG_BLOCK, &hangup, nullptr);
-    int signal = 0;
+    const AwaitedSignal next(SIGUSR1);
     simulated::enable(1);
     AnyPeer peer;
     const auto transport = make_cuda_ipc_transport(peer);
@@ -70,14 +56,14 @@ TEST_CASE("role: exporter", "[.role]") {
         const auto descriptor = transfer.describe(transfer.wrap(tensor));
         tensor = {};  // the lease alone keeps it
         announce(descriptor.dump());
-        ::sigwait(&hangup, &signal);
+        next.wait();
         peer.lent.clear();
     }
     std::vector<TensorRef> others;
     for (int i = 0; i < 20; ++i)
         others.push_back(simulated::to_device(arange<float>({1000 + i})));
     announce("freed");
-    ::sigwait(&hangup, &signal);
+    next.wait();
 }
 
 namespace {
