@@ -125,15 +125,6 @@ TEST_CASE("The end cancels what waits, once what is in flight has ended, and cal
     CHECK_THROWS_AS(client.call().get(), Cancelled);
 }
 
-TEST_CASE("The end cuts a pause between two tries short", "[client]") {
-    AsyncOptions options = ScriptedAsync::one_thread();
-    options.client.retry = fixed_delay(std::chrono::hours(1), 2);
-    ScriptedAsync client({is_not_there()}, options);
-    auto result = client.call(within(std::chrono::hours(10)));
-    client.core->stop();
-    CHECK_THROWS_AS(result.get(), Cancelled);
-}
-
 TEST_CASE("A task is submitted with its method, parameters and a key of its own, and fails with its error",
           "[client]") {
     TaskServer server;

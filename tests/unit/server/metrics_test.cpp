@@ -36,15 +36,6 @@ struct Functions {
 };
 using Calls = std::vector<std::pair<std::string, std::uint64_t>>;
 
-std::string rejection(std::string_view listen) {
-    try {
-        (void)ListenAddress::parse(listen);
-    } catch (const std::invalid_argument& error) {
-        return error.what();
-    }
-    return {};
-}
-
 }  // namespace
 
 TEST_CASE("the value of a label is valid, printable and short, whatever the text", "[server][metrics]") {
@@ -145,6 +136,7 @@ TEST_CASE("an address of operations is an address and a port", "[server][operati
     for (const char* text : {"", "9464", ":9464", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "::1:80",
                              "[::1]", "[127.0.0.1]:80", "127.0.0.1:-1", "127.0.0.1:+1"}) {
         INFO(text);
-        CHECK_THAT(rejection(text), ContainsSubstring("give an address and a port, such as 127.0.0.1:9464"));
+        CHECK_THROWS_WITH(ListenAddress::parse(text),
+                          ContainsSubstring("give an address and a port, such as 127.0.0.1:9464"));
     }
 }
