@@ -1,5 +1,10 @@
 #pragma once
 
+#include <signal.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <string>
 
 #include "support/daemon.hpp"
@@ -31,6 +36,38 @@ private:
     TemporaryFolder folder_;
     const std::string ready_ = folder_.file("ready"), out_ = folder_.file("out"), err_ = folder_.file("err");
     Child child_;
+};
+
+// What roles use.
+
+/// A variable that the test gave the role; empty if there is none.
+inline std::string variable(const char* name) {
+    const char* text = std::getenv(name);
+    return text != nullptr ? text : "";
+}
+
+/// Tells the test that the role has come so far. The test sees all of the text or nothing.
+inline void announce(const std::string& text) {
+    const std::string path = variable("TEST_READY");
+    std::ofstream(path + ".tmp") << text;
+    std::rename((path + ".tmp").c_str(), path.c_str());
+}
+
+/// A signal that comes only when the role waits for it: in this thread, and in threads that it starts later.
+class AwaitedSignal {
+public:
+    explicit AwaitedSignal(int signal) {
+        ::sigemptyset(&set_);
+        ::sigaddset(&set_, signal);
+        ::pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+    }
+    void wait() const {
+        int signal = 0;
+        ::sigwait(&set_, &signal);
+    }
+
+private:
+    sigset_t set_;
 };
 
 }  // namespace shared_tensor::test

@@ -5,6 +5,7 @@
 #include <shared_tensor/client.hpp>
 
 #include "support/daemon.hpp"
+#include "support/role.hpp"
 #include "support/rpc.hpp"
 
 namespace shared_tensor::test {
@@ -14,6 +15,13 @@ inline Client far_client(const std::string& url, ClientOptions options = {}) {
     options.url = url;
     options.local_socket = "none";
     return Client(options);
+}
+
+/// In a hidden test that class Role runs with a daemon's address.
+inline Client client_of_role() {
+    const std::string url = variable("TEST_URL");
+    if (url.empty()) SKIP("a role of a second process: the tests of this file start it, with a daemon's address");
+    return Client(url);
 }
 
 /// A daemon with the example plugin, and where it is.

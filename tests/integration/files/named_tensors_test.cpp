@@ -70,6 +70,7 @@ TEST_CASE("what cannot be published is rejected, and nothing is left of it", "[s
     }
     CHECK(call_code(port, "tensor.get", {{"name", name}}) == -32005);
     CHECK(put(port, name)["version"].is_number());
+    CHECK(call_code(port, "tensor.delete", {{"name", name}, {"if_version", 77}}) == -32602);
     CHECK(call_code(port, "tensor.get", {{"name", name}, {"form", "pickle"}}) == -32602);
     CHECK(call_code(port, "tensor.get", {{"name", name}, {"members", {"a"}}}) == -32602);
 }

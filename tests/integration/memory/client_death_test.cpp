@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
-#include <cstdlib>
 #include <fstream>
 #include <thread>
 
@@ -17,14 +16,6 @@ using namespace shared_tensor;
 using namespace shared_tensor::test;
 
 namespace {
-
-// What second processes do. Hidden tests: run by class Role, not by the test runner.
-Client client_of_role() {
-    const char* url = std::getenv("TEST_URL");
-    if (url == nullptr) SKIP("a role of a second process: the tests of this file start it, with a daemon's address");
-    return Client(std::string(url));
-}
-void come_so_far() { std::ofstream(std::getenv("TEST_READY")) << "ready"; }
 
 /// A daemon, asked without memory that is shared: what is there is the others'.
 struct Watched {
@@ -50,26 +41,26 @@ TEST_CASE("role: hold a thousand results", "[.][role]") {
     std::vector<TensorRef> held;
     for (int i = 0; i < 1000; ++i)
         held.push_back(client.call<TensorRef>("ramp", 100));
-    come_so_far();
+    announce("ready");
     ::pause();
 }
 
 TEST_CASE("role: call with a large argument", "[.][role]") {
     const Client client = client_of_role();
-    come_so_far();
+    announce("ready");
     (void)client.call<double>("slow_sum", ones(1 << 22), 5.0);
 }
 
 TEST_CASE("role: wait for a task", "[.][role]") {
     const Client client = client_of_role();
     const auto task = client.submit<double>("slow_sum", ones(1 << 22), 5.0);
-    come_so_far();
+    announce("ready");
     (void)task.get();
 }
 
 TEST_CASE("role: call and let go until killed", "[.][role]") {
     const Client client = client_of_role();
-    come_so_far();
+    announce("ready");
     for (;;) {
         std::vector<TensorRef> held;
         for (int i = 0; i < 20; ++i)
@@ -83,7 +74,7 @@ TEST_CASE("role: ten thousand results come and go", "[.][role]") {
         const std::int64_t size = 1000 + i % 7 * 1000;
         REQUIRE(identical(client.call<TensorRef>("ramp", size), arange<float>({size})));
     }
-    come_so_far();
+    announce("ready");
 }
 
 TEST_CASE("The leases of a client that was killed end at once, all thousand of them", "[memory][death]") {

@@ -7,7 +7,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
@@ -107,12 +106,6 @@ struct OwnMemory {
     float* data = nullptr;
 };
 
-Client client_of_role() {
-    const char* url = std::getenv("TEST_URL");
-    if (url == nullptr) SKIP("a role of a second process: the tests of this file start it, with a daemon's address");
-    return Client(std::string(url));
-}
-
 }  // namespace
 
 TEST_CASE("role: publish and wait to be killed", "[.][role]") {
@@ -120,11 +113,9 @@ TEST_CASE("role: publish and wait to be killed", "[.][role]") {
     const NamedTensors names(client);
     const TensorRef born = client.empty_in_shared_memory({kCount}, DType::float32);
     fill(born, 5);
-    std::ofstream ready(std::string(std::getenv("TEST_READY")) + ".part");
-    ready << names.put("copied", ordinary(5)).copied << ' ' << names.put("kept", born).copied << std::flush;
+    const std::uint64_t copied = names.put("copied", ordinary(5)).copied, kept = names.put("kept", born).copied;
     fill(born, 6);
-    const std::string path = std::getenv("TEST_READY");
-    std::rename((path + ".part").c_str(), path.c_str());
+    announce(std::to_string(copied) + ' ' + std::to_string(kept));
     ::pause();
 }
 

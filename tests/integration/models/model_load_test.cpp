@@ -122,7 +122,8 @@ TEST_CASE("a model is loaded with a dtype, without state, and in the place of an
     CHECK(rejected["error"]["data"]["parameter"] == "name");
     CHECK(server.load("m", "thrice.pt", true).contains("result"));
     CHECK(at::equal(client.call<at::Tensor>("m.forward", x), x.mul(3)));
-    for (const Json& wrong : {Json{{"stateful", "perhaps"}}, Json{{"dtype", "int3"}}, Json{{"device", "cuda:99"}},
+    for (const Json& wrong : {Json{{"stateful", "perhaps"}}, Json{{"dtype", "int3"}}, Json{{"dtype", "int32"}},
+                              Json{{"device", "cuda:99"}}, Json{{"device", "cuda:1x"}}, Json{{"device", "tpu"}},
                               Json{{"grad", "yes"}}, Json{{"file", "../twice.pt"}}, Json{{"file", nullptr}}}) {
         Json params{{"name", "other"}, {"file", "twice.pt"}};
         params.update(wrong);

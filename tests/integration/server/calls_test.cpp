@@ -94,13 +94,15 @@ TEST_CASE("a full queue rejects at once with -32001, 503 and Retry-After", "[ser
         running.response();
         CHECK(daemon.call("task.submit", task)["method"] == "hold");
     }
-    SECTION("a rejected call with a key may come again") {
+    SECTION("a rejected call with a key, or of a cached function, may come again") {
         const HeaderList key{{"Idempotency-Key", "k"}};
         CHECK(daemon.code("hold", {daemon.name}, key) == -32001);
+        CHECK(daemon.code("hold_cached", {daemon.name}) == -32001);
         daemon.release();
         running.response();
         waiting.response();
         CHECK(daemon.call("hold", {daemon.name}, key) == 2);
+        CHECK(daemon.call("hold_cached", {daemon.name}) == 3);
     }
 }
 

@@ -127,6 +127,7 @@ TEST_CASE("a trace that its caller does not record has no spans, and others are 
     const Daemon daemon(traced(collector));
     const std::string not_recorded = std::string(kTrace).substr(0, 53) + "00";
     call(daemon.port(), "add", {1, 2}, {{"traceparent", not_recorded}});
+    CHECK(call(daemon.port(), "traceparent", nullptr, {{"traceparent", not_recorded}}) == not_recorded);
     call(daemon.port(), "sleep", {0});
     CHECK_FALSE(collector.span({{"name", "sleep"}}).contains("parentSpanId"));
     for (const Json& span : collector.spans())

@@ -18,7 +18,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <stdexcept>
 #include <thread>
 
@@ -136,20 +135,9 @@ using namespace shared_tensor::test;
 
 namespace {
 
-std::string variable(const char* name) {
-    const char* text = std::getenv(name);
-    return text != nullptr ? text : "";
-}
-
 const std::string& place() {
     static const std::string where = variable("TEST_PLACE");
     return where;
-}
-
-void announce(const std::string& text) {
-    const std::string path = variable("TEST_READY");
-    std::ofstream(path + ".tmp") << text;
-    std::rename((path + ".tmp").c_str(), path.c_str());
 }
 
 at::Tensor numbers(std::int64_t count) { return put(at::arange(count, at::kFloat), place()); }
@@ -265,10 +253,7 @@ TEST_CASE("role: simulated devices of the environment", "[.role]") {
 }
 
 TEST_CASE("role: server", "[.role]") {
-    sigset_t signals;
-    ::sigemptyset(&signals);
-    ::sigaddset(&signals, SIGTERM);
-    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    const AwaitedSignal end(SIGTERM);
     use_devices();
     ServerOptions options;
     options.port = std::stoi(variable("TEST_PORT"));
@@ -279,8 +264,7 @@ TEST_CASE("role: server", "[.role]") {
     Server server(functions(), options);
     server.start();
     announce(server.url());
-    int signal = 0;
-    ::sigwait(&signals, &signal);
+    end.wait();
     server.stop(std::chrono::seconds(1));
 }
 

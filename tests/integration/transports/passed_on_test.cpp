@@ -11,7 +11,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -34,17 +33,6 @@ namespace {
 constexpr std::int64_t kCount = 1 << 24;  ///< float32: 64 MiB
 constexpr std::uint64_t kBytes = 4 * kCount;
 constexpr const char* kToken = "a-token-of-the-relay";
-
-std::string variable(const char* name) {
-    const char* text = std::getenv(name);
-    return text != nullptr ? text : "";
-}
-
-void announce(const std::string& text) {
-    const std::string path = variable("TEST_READY");
-    std::ofstream(path + ".tmp") << text;
-    std::rename((path + ".tmp").c_str(), path.c_str());
-}
 
 struct MappedFile {
     std::uint64_t begin, end;
@@ -217,18 +205,14 @@ std::uint64_t copied_by_call(const Client& client, const char* method, const at:
 }  // namespace
 
 TEST_CASE("role: server in a chain", "[.role]") {
-    sigset_t signals;
-    ::sigemptyset(&signals);
-    ::sigaddset(&signals, SIGTERM);
-    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    const AwaitedSignal end(SIGTERM);
     ServerOptions options;
     options.port = 0;
     if (const std::string token = variable("TEST_TOKEN"); !token.empty()) options.tokens = {{"caller", token}};
     Server server(functions(), options);
     server.start();
     announce(server.url());
-    int signal = 0;
-    ::sigwait(&signals, &signal);
+    end.wait();
     server.stop(std::chrono::seconds(1));
 }
 

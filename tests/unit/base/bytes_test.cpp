@@ -5,7 +5,6 @@
 #include <array>
 #include <bit>
 #include <catch2/catch_test_macros.hpp>
-#include <catch2/matchers/catch_matchers_string.hpp>
 #include <random>
 #include <set>
 #include <shared_tensor/bytes.hpp>
@@ -14,14 +13,12 @@
 #include <thread>
 #include <vector>
 
-#include "base/bytes/check.hpp"
 #include "base/bytes/digest.hpp"
 #include "base/bytes/ids.hpp"
 #include "base/bytes/latency_histogram.hpp"
 #include "base/bytes/range_set.hpp"
 
 using namespace shared_tensor;
-using Catch::Matchers::ContainsSubstring;
 using std::chrono::nanoseconds;
 
 namespace {
@@ -207,28 +204,4 @@ TEST_CASE("No value is lost when many threads record", "[util]") {
     threads.clear();
     CHECK(histogram.summary().count == 40'000);
     CHECK(histogram.summary().max == nanoseconds(39'999));
-}
-
-TEST_CASE("a check that does not hold names the place, the expression and the reason, and asks once", "[util][check]") {
-    int asked = 0;
-    const auto check = [&](bool holds) { SHARED_TENSOR_CHECK((++asked, holds), "so it goes"); };
-    CHECK_NOTHROW(check(true));
-    CHECK_THROWS_WITH(check(false), ContainsSubstring("bytes_test.cpp:") &&
-                                        ContainsSubstring("(++asked, holds) does not hold: so it goes"));
-    CHECK(asked == 2);
-}
-
-TEST_CASE("a system call gives its result, or throws errno's code and text behind ours", "[util][check]") {
-    CHECK(SHARED_TENSOR_CHECK_ERRNO(0, "never") == 0);
-    const auto fails = [] {
-        errno = ENOENT;
-        return -1;
-    };
-    try {
-        SHARED_TENSOR_CHECK_ERRNO(fails(), "open the door");
-        FAIL("it did not throw");
-    } catch (const std::system_error& error) {
-        CHECK(error.code().value() == ENOENT);
-        CHECK(std::string(error.what()) == "open the door: No such file or directory");
-    }
 }

@@ -65,38 +65,6 @@ TEST_CASE("what would not shrink, or is small, is not compressed", "[compression
     CHECK_FALSE(size_before_zstd(smooth(1'000)));
 }
 
-TEST_CASE("bytes that are not compressed, cut off, or of another size are rejected", "[compression]") {
-    const Bytes plain = smooth(100'000);
-    for (const auto& [coding, into_place] :
-         {std::pair(Coding::zstd, false), {Coding::gzip, false}, {Coding::zstd, true}}) {
-        const auto compressed = compress_if_smaller(plain, {coding, 1});
-        Bytes good(compressed->bytes().begin(), compressed->bytes().end());
-        const auto back = [&, coding = coding, into_place = into_place](std::span<const std::byte> bytes) {
-            return decompressed(coding, bytes, plain.size(), into_place);
-        };
-        for (std::size_t size = 0; size < good.size(); size += 1 + good.size() / 50)
-            CHECK_THROWS_AS(back(std::span(good).first(size)), BadCompression);
-        CHECK_THROWS_AS(back(noise(1'000)), BadCompression);
-        CHECK_THROWS_AS(decompressed(coding, good, plain.size() - 1, into_place), TooLong);
-        if (into_place) CHECK_THROWS_AS(decompressed(coding, good, plain.size() + 1, true), BadCompression);
-        good.push_back(std::byte{7});
-        CHECK_THROWS_AS(back(good), BadCompression);
-    }
-}
-
-TEST_CASE("memory of unknown size is asked for before it is taken", "[compression]") {
-    const auto compressed = compress_if_smaller(smooth(50'000'000), {Coding::zstd, 1});
-    std::size_t most = 0;
-    CHECK_THROWS_AS(decompress(Coding::zstd, compressed->bytes(), std::size_t{1} << 30,
-                               [&](std::size_t size) {
-                                   most = size;
-                                   if (size > 10'000'000) throw std::bad_alloc();
-                               }),
-                    std::bad_alloc);
-    CHECK(most > 10'000'000);
-    CHECK(most < 50'000'000);
-}
-
 TEST_CASE("what is compressed piece by piece is one whole", "[compression]") {
     for (const Coding coding : kCodings) {
         const Bytes plain = smooth(3'000'000);
@@ -144,14 +112,6 @@ TEST_CASE("of the codings that a reader accepts the offer's first is chosen", "[
     for (const char* wrong : {"lzma", "zstd, none", "identity"})
         CHECK_THROWS_AS(CodingOffer::parse(wrong, 1), std::invalid_argument);
     CHECK_THROWS_AS(CodingOffer::parse("zstd", 0), std::invalid_argument);
-}
-
-TEST_CASE("tensors are compressed by zstd or not at all", "[compression]") {
-    CHECK(parse_compression("zstd", 9).level == 9);
-    CHECK_FALSE(parse_compression("none", 1));
-    for (const char* wrong : {"gzip", "zstd, gzip", ""})
-        CHECK_THROWS_AS(parse_compression(wrong, 1), std::invalid_argument);
-    CHECK_THROWS_AS(parse_compression("zstd", 10), std::invalid_argument);
 }
 
 }  // namespace shared_tensor::test

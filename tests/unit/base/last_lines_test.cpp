@@ -69,33 +69,7 @@ std::vector<std::string> texts_of(const LastLines::Page& page) {
     return texts;
 }
 
-std::vector<std::uint64_t> numbers_of(const LastLines::Page& page) {
-    std::vector<std::uint64_t> numbers;
-    for (const log::KeptLine& line : page.lines)
-        numbers.push_back(line.number);
-    return numbers;
-}
-
 }  // namespace
-
-TEST_CASE("the last lines are read from the end, or after a number, and the next call goes on", "[util][log]") {
-    LastLines lines;
-    CHECK(lines.page({}, 10).lines.empty());
-    CHECK(lines.page({}, 10).next == 0);
-    for (const char* text : {"a", "b", "c", "d"})
-        add(lines, text);
-    CHECK(texts_of(lines.page({}, 2)) == std::vector<std::string>{"c", "d"});
-    CHECK(texts_of(lines.page({}, 9)) == std::vector<std::string>{"a", "b", "c", "d"});
-    CHECK(lines.page({}, 2).next == 4);
-    CHECK(texts_of(lines.page(0, 3)) == std::vector<std::string>{"a", "b", "c"});
-    CHECK(lines.page(0, 3).next == 3);
-    CHECK(texts_of(lines.page(3, 3)) == std::vector<std::string>{"d"});
-    CHECK(numbers_of(lines.page(2, 3)) == std::vector<std::uint64_t>{3, 4});
-    CHECK(lines.page(4, 3).lines.empty());
-    CHECK(lines.page(4, 3).next == 4);
-    CHECK(lines.page(99, 3).lines.empty());
-    CHECK(lines.page(99, 3).next == 4);  // of an earlier start: the next call finds later lines
-}
 
 TEST_CASE("the last lines are limited in number and in bytes: the oldest go first", "[util][log]") {
     LastLines many;

@@ -229,19 +229,6 @@ TEST_CASE("a full disk or a reader that went away costs the line, not the proces
     }
 }
 
-TEST_CASE("equal lines are written once, with the count of the others", "[util][log]") {
-    const auto text = logged([] {
-        for (int i = 0; i < 100; ++i) {
-            log::warn("the disk is full");
-            log::warn("and the door is open");
-        }
-        log::error("the disk is full");  // another level
-    });
-    CHECK(std::count(text.begin(), text.end(), '\n') == 5);
-    CHECK(text.find("warn   (99 more times within 10 s) the disk is full\n") != std::string::npos);
-    CHECK(text.find("warn   (99 more times within 10 s) and the door is open\n") != std::string::npos);
-}
-
 TEST_CASE("a pipe that nobody reads blocks no line; what was dropped is counted when it is read", "[util][log]") {
     const auto [read_end, write_end] = small_pipe();
     std::string text;

@@ -21,30 +21,27 @@ struct Weights {};
 
 using Texts = std::vector<std::string>;
 
-/// What was asked about parameters that the server could not open.
 struct Asked {
-    Texts parameters, reasons;
+    /// Whether there is another way for what the server could not open.
     bool answer = true;
     /// Of the memory that is shared, and of what is shared when the server does not know that any more.
     std::string session, next_session;
 };
 
-/// {"name": "w", "copied": whether the server has rejected one}.
 class SentTensors final : public client::OutgoingTensors {
 public:
-    SentTensors(bool copied, std::string session) : copied_(copied), session_(std::move(session)) {}
+    explicit SentTensors(std::string session) : session_(std::move(session)) {}
     codec::TensorPointer import(const codec::Json&) override { throw std::logic_error("a tensor came in"); }
     codec::TensorPointer wrap(const TensorRef& tensor) override {
         return std::make_shared<FakeTensor>(name_in(tensor));
     }
     void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
-        out += codec::Json{{"name", name_in(tensor->tensor())}, {"copied", copied_}}.dump();
+        out += codec::Json{{"name", name_in(tensor->tensor())}}.dump();
     }
     const std::vector<BodyPart>& parts() const override { return parts_; }
     std::string memory() const override { return session_; }
 
 private:
-    const bool copied_;
     const std::string session_;
     const std::vector<BodyPart> parts_{};
 };
@@ -53,18 +50,14 @@ class AnotherTransport final : public NoPorts {
 public:
     explicit AnotherTransport(Asked& asked) : asked_(&asked) {}
     std::unique_ptr<client::OutgoingTensors> outgoing(std::string_view) const override {
-        return std::make_unique<SentTensors>(asked_->answer && !asked_->parameters.empty(), asked_->session);
+        return std::make_unique<SentTensors>(asked_->session);
     }
     std::string session() const override { return asked_->session; }
     void session_rejected(const std::string& session) const override {
         CHECK(session == asked_->session);
         asked_->session = asked_->next_session;
     }
-    bool uses_another_transport(std::string_view parameter, const std::string& reason) const override {
-        asked_->parameters.emplace_back(parameter);
-        asked_->reasons.push_back(reason);
-        return asked_->answer;
-    }
+    bool uses_another_transport(std::string_view, const std::string&) const override { return asked_->answer; }
 
 private:
     Asked* const asked_;
@@ -119,22 +112,6 @@ struct Codec<Weights> {
 
 }  // namespace shared_tensor
 
-TEST_CASE("A call whose argument could not be opened is sent once more, the other way", "[client]") {
-    Tested tested({kRejectsToOpen, kSaysFive});
-    CHECK(tested.call() == 5);
-    REQUIRE(tested.client.tries() == 2);
-    CHECK(tested.asked.parameters == Texts{"x.cuda_ipc.handle"});
-    CHECK(tested.asked.reasons == Texts{"rejected"});
-    const auto requests = tested.client.sender->requests();
-    Json first = sent_json(requests[0]), second = sent_json(requests[1]);
-    CHECK(first["params"]["x"]["$tensor"] == Json{{"name", "w"}, {"copied", false}});
-    CHECK(second["params"]["x"]["$tensor"] == Json{{"name", "w"}, {"copied", true}});
-    second["params"] = first["params"];
-    CHECK(first == second);  // nothing else differs
-    CHECK(tested.client.core.statistics().requests == 1);
-    CHECK(tested.client.core.statistics().failures == 0);
-}
-
 TEST_CASE("A call is sent once if its parameter is wrong or it has no tensors, and twice if it is rejected again",
           "[client]") {
     Tested wrong({kRejectsToOpen}), plain({rejects(-32602, kCannotOpen)}), again({kRejectsToOpen});
@@ -183,15 +160,4 @@ TEST_CASE("A call whose argument lies in memory that the server has forgotten is
         CHECK_THROWS_AS(tested.call(), UnknownOrExpired);
         CHECK(tested.sessions() == Texts{"first", "second"});
     }
-}
-
-TEST_CASE("An asynchronous call whose argument could not be opened is sent once more, when its caller has gone on",
-          "[client]") {
-    Asked asked;
-    ScriptedAsync client({kRejectsToOpen, kSaysFive}, ScriptedAsync::with_threads(2),
-                         std::make_unique<AnotherTransport>(asked));
-    auto result = client.call_with({}, nullptr, Weights());
-    CHECK(result.get() == 5);
-    CHECK(client.sender->requests().size() == 2);
-    CHECK(sent_json(client.sender->requests().back())["params"][0]["$tensor"]["copied"] == true);
 }

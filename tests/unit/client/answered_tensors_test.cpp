@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "client/call/batch_state.hpp"
 #include "client/call/outgoing.hpp"
 #include "protocol/codec/frame.hpp"
 #include "scripted.hpp"
@@ -199,36 +198,6 @@ TEST_CASE("A leased tensor that is the whole result is read without its JSON, an
     CHECK(answered.record.seen == Texts{R"({"lease":"l-1"})"});
     CHECK(answered.record.imported == Texts{"l-1"});
     CHECK(answered.record.given_up.empty());
-}
-
-TEST_CASE("A leased tensor of a batch is one tensor, however often it is read", "[client]") {
-    Answered answered({[](const net::ClientRequest& request) {
-        const Json tensor{{"$tensor", {{"lease", "l-1"}, {"name", "x"}}}};
-        return answer(200, Json::array({result_for(json_of(request)[0], tensor)}).dump());
-    }});
-    {
-        client::BatchState batch(answered.client.shared_core, {});
-        batch.append("f", detail::ArgumentsOf<>(), {});
-        batch.send();
-        for (int i = 0; i < 2; ++i) {
-            NameOf slot;
-            batch.result(0, slot);
-            CHECK(slot.name == "x");
-        }
-    }
-    CHECK(answered.record.imported == Texts{"x"});
-    CHECK(answered.record.given_up.empty());
-}
-
-TEST_CASE("A leased tensor that nobody reads is given up", "[client]") {
-    Answered other_type(kLeased), not_asked(kLeased);
-    const auto error = thrown_by<ResultMismatch>([&] { other_type.client.call<int>("f"); });
-    CHECK(std::string(error.what()).find("tensor") != std::string::npos);
-    not_asked.client.call<void>("f");
-    for (const Answered* answered : {&other_type, &not_asked}) {
-        CHECK(answered->record.imported.empty());
-        CHECK(answered->record.given_up == Texts{"l-1"});
-    }
 }
 
 TEST_CASE("Why a leased tensor cannot be read is said as for any other", "[client]") {

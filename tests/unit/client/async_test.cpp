@@ -71,39 +71,14 @@ private:
 
 /// A client with one thread.
 struct TaskClient : ScriptedAsync {
-    explicit TaskClient(Reply reply) : ScriptedAsync({std::move(reply)}, with_threads(1)) {}
+    explicit TaskClient(Reply reply) : ScriptedAsync({std::move(reply)}, one_thread()) {}
 };
 
 }  // namespace
 
-TEST_CASE("A future holds the result or the error, and its receipt is filled before", "[client]") {
-    ScriptedAsync client({gives(7), rejects(-32000), gives("seven")});
-    Receipt receipt;
-    CHECK(client.call(&receipt).get() == 7);
-    CHECK(receipt.tries == 1);
-    CHECK(receipt.request_id.ends_with("-1"));
-    CHECK_THROWS_AS(client.call(&receipt).get(), FunctionFailed);
-    CHECK(receipt.request_id.ends_with("-2"));
-    CHECK_THROWS_AS(client.call().get(), ResultMismatch);
-}
-
-TEST_CASE("As many calls are in flight as there are threads", "[client]") {
-    Gate gate;
-    ScriptedAsync client({gate.reply(gives(1))}, ScriptedAsync::with_threads(3));
-    std::vector<std::future<int>> results;
-    for (int i = 0; i < 5; ++i)
-        results.push_back(client.call());
-    CHECK(gate.arrived.wait(3));
-    CHECK(gate.arrived.count() == 3);
-    for (int i = 0; i < 5; ++i)
-        gate.release.set();
-    for (auto& result : results)
-        CHECK(result.get() == 1);
-}
-
 TEST_CASE("A callback gets the error by its future, may start further calls, and harms nobody if it throws",
           "[client]") {
-    ScriptedAsync client({breaks(), gives(2)}, ScriptedAsync::with_threads(1));
+    ScriptedAsync client({breaks(), gives(2)}, ScriptedAsync::one_thread());
     std::promise<std::string> error;
     std::promise<int> second;
     client.call_then([&](std::future<int> result) {
@@ -124,7 +99,7 @@ TEST_CASE("A callback gets the error by its future, may start further calls, and
 
 TEST_CASE("A call beyond those that may wait fails with what to do", "[client]") {
     Gate gate;
-    AsyncOptions options = ScriptedAsync::with_threads(1);
+    AsyncOptions options = ScriptedAsync::one_thread();
     options.max_waiting = 2;
     ScriptedAsync client({gate.reply(gives(1))}, options);
     auto running = client.call();
@@ -138,7 +113,7 @@ TEST_CASE("A call beyond those that may wait fails with what to do", "[client]")
 
 TEST_CASE("The end cancels what waits, once what is in flight has ended, and calls after it", "[client]") {
     Gate gate;
-    ScriptedAsync client({gate.reply(breaks())}, ScriptedAsync::with_threads(1));
+    ScriptedAsync client({gate.reply(breaks())}, ScriptedAsync::one_thread());
     auto running = client.call(), waiting = client.call();
     REQUIRE(gate.arrived.wait());
     std::jthread ender([&] { client.core->stop(); });
@@ -148,30 +123,6 @@ TEST_CASE("The end cancels what waits, once what is in flight has ended, and cal
     CHECK_THROWS_AS(running.get(), RpcError);
     ender.join();
     CHECK_THROWS_AS(client.call().get(), Cancelled);
-}
-
-TEST_CASE("The end cuts a pause between two tries short", "[client]") {
-    AsyncOptions options = ScriptedAsync::with_threads(1);
-    options.client.retry = fixed_delay(std::chrono::hours(1), 2);
-    ScriptedAsync client({is_not_there()}, options);
-    auto result = client.call_with(within(std::chrono::hours(10)), nullptr);
-    client.core->stop();
-    CHECK_THROWS_AS(result.get(), Cancelled);
-}
-
-TEST_CASE("The futures of tasks become ready when the tasks have ended, and tasks that run hold no thread",
-          "[client]") {
-    TaskServer server;
-    TaskClient client(server.reply());
-    std::vector<AsyncTask<int>> tasks;
-    for (int i = 0; i < 20; ++i)
-        tasks.push_back(client.submit());
-    REQUIRE(server.looked.wait(2));
-    CHECK(tasks[0].result().wait_for(std::chrono::seconds(0)) == std::future_status::timeout);
-    server.set("completed");
-    for (auto& task : tasks)
-        CHECK(task.get() == 42);
-    CHECK(tasks[0].id() == "t-1");
 }
 
 TEST_CASE("A task is submitted with its method, parameters and a key of its own, and fails with its error",

@@ -167,21 +167,6 @@ bool is_whole(FileServer& server, const PullOptions& options = {}) {
 
 }  // namespace
 
-TEST_CASE("A file comes whole, in ranges of any size over any number of connections", "[client][download]") {
-    for (const std::size_t size : {std::size_t(1), std::size_t(1000), kFirst, kFirst + 1, 3 * kFirst + 12'345}) {
-        for (const PullOptions& form : {ranges(1, kFirst), ranges(4, kFirst), ranges(8, 100'000), ranges(4, kAll)}) {
-            INFO(size << " bytes, ranges of " << form.range_bytes << " over " << form.connections);
-            FileServer server(size);
-            CHECK(is_whole(server, form));
-            const std::size_t first = std::min({size, kFirst, form.range_bytes});
-            const std::size_t step = std::min(form.range_bytes, size);
-            CHECK(server.requests == 1 + static_cast<int>((size - first + step - 1) / step));
-            CHECK(server.most_at_once <= static_cast<int>(form.connections));
-            CHECK(server.sent == size);
-        }
-    }
-}
-
 TEST_CASE("Ranges are fetched at once, and a tensor of 1 MiB with its header in one request", "[client][download]") {
     FileServer at_once(9 * kFirst), one(1'048'576 + 65'536), empty(0), plain(3 * kFirst);
     at_once.wait_for = 4;
@@ -259,11 +244,6 @@ TEST_CASE("Who does not verify asks for no digest, and who gets none goes on", "
     CHECK_FALSE(is_whole(server, ranges(1, kFirst, false)));
     silent.digests = false;
     CHECK(is_whole(silent));
-}
-
-TEST_CASE("A file that changes meanwhile is of one version all the same", "[client][download]") {
-    FileServer server(5 * kFirst, [](int request) { return Fault{.changes = request == 3}; });
-    CHECK(is_whole(server, ranges(2, kFirst)));
 }
 
 TEST_CASE("A file that changes with each request comes by one request", "[client][download]") {

@@ -1,6 +1,7 @@
 // When a call is repeated, after which pauses, and what ends it before its answer: a stop or a deadline.
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <future>
 #include <set>
 #include <stdexcept>
@@ -243,8 +244,8 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("A stop ends the pause before the next try", "[client]") {
-    AsyncOptions options = ScriptedAsync::with_threads(1);
+TEST_CASE("A stop, or the end of the client, ends the pause before the next try", "[client]") {
+    AsyncOptions options = ScriptedAsync::one_thread();
     options.client.retry = fixed_delay(std::chrono::hours(1), 4);
     Event tried;
     ScriptedAsync client({[&](const net::ClientRequest&) -> net::ClientResponse {
@@ -255,11 +256,13 @@ TEST_CASE("A stop ends the pause before the next try", "[client]") {
     std::stop_source stop;
     CallOptions call = with_stop(stop);
     call.timeout = std::chrono::hours(10);
-    auto ended = client.call_with(call, nullptr);
+    auto ended = client.call(call);
     REQUIRE(tried.wait());
-    stop.request_stop();
+    const bool by_stop = GENERATE(true, false);
+    by_stop ? static_cast<void>(stop.request_stop()) : client.core->stop();
     REQUIRE(ended.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
-    CHECK_FALSE(thrown_by<Cancelled>([&] { ended.get(); }).may_have_run());
+    const auto error = thrown_by<Cancelled>([&] { ended.get(); });
+    if (by_stop) CHECK_FALSE(error.may_have_run());
     CHECK(client.sender->requests().size() == 1);
 }
 

@@ -195,26 +195,28 @@ inline CallOptions within(std::chrono::milliseconds timeout) {
 
 /// A client in real time, whose calls return futures. AsyncCaller drives its core in the same way.
 struct ScriptedAsync {
-    explicit ScriptedAsync(std::vector<Reply> script, AsyncOptions options = with_threads(2),
-                           std::unique_ptr<client::TensorPorts> ports = std::make_unique<NoPorts>())
+    ScriptedAsync(std::vector<Reply> script, AsyncOptions options)
         : sender(new ScriptedRequests(std::move(script))),
           core(std::make_shared<client::AsyncCore>(
+<<<<<<< HEAD
               std::move(options),
               client::Dependencies{std::unique_ptr<net::Client>(sender), std::move(ports), &real_clock(), {}})) {}
+=======
+              std::move(options), client::Dependencies{std::unique_ptr<client::RequestSender>(sender),
+                                                       std::make_unique<NoPorts>(), &real_clock(), {}})) {}
+>>>>>>> lean_tests
     ~ScriptedAsync() { core->stop(); }
-    static AsyncOptions with_threads(std::size_t threads) {
+    static AsyncOptions one_thread() {
         AsyncOptions options;
         options.client = options_for_tests();
-        options.threads = threads;
+        options.threads = 1;
         return options;
     }
 
-    std::future<int> call(Receipt* receipt = nullptr) { return call_with({}, receipt); }
-    template <class... Args>
-    std::future<int> call_with(const CallOptions& options, Receipt* receipt, const Args&... args) {
+    std::future<int> call(const CallOptions& options = {}) {
         auto slot = std::make_unique<detail::AsyncSlotOf<int>>();
         auto result = slot->future();
-        core->start("f", detail::ArgumentsOf<Args...>(args...), std::move(slot), options, receipt);
+        core->start("f", detail::ArgumentsOf<>(), std::move(slot), options);
         return result;
     }
     void call_then(std::function<void(std::future<int>)> then) {

@@ -1,15 +1,10 @@
 #include "elf_check.hpp"
 
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cstring>
 
-#include "base/system/unique_fd.hpp"
 #include "support/elf_examples.hpp"
 
 using namespace shared_tensor;
@@ -38,23 +33,6 @@ TEST_CASE("a library is found whole, or what is damaged is named", "[elf]") {
         CHECK_THAT(rejection, ContainsSubstring(example.word));
         CHECK(std::count(rejection.begin(), rejection.end(), '\n') == 0);
     }
-}
-
-TEST_CASE("a library that lacks its last bytes, however many, is not whole", "[elf]") {
-    const std::string whole = test::SmallLibrary().bytes();
-    for (std::size_t size = 0; size < whole.size(); ++size) {
-        INFO(size);
-        CHECK_FALSE(rejection_of(whole.substr(0, size)).empty());
-    }
-}
-
-TEST_CASE("the system's own library is whole", "[elf]") {
-    Dl_info library{};
-    REQUIRE(::dladdr(reinterpret_cast<const void*>(&::getpid), &library) != 0);
-    const UniqueFd file(::open(library.dli_fname, O_RDONLY | O_CLOEXEC));
-    REQUIRE(file);
-    daemon::ElfNeeds needs;
-    CHECK(daemon::elf_rejection_of_file(file.get(), needs).empty());
 }
 
 TEST_CASE("a file that cannot be read is no library", "[elf]") {

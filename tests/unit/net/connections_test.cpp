@@ -86,35 +86,6 @@ TEST_CASE("a client that comes when there is no descriptor left is told so", "[h
     served(under_test);
 }
 
-TEST_CASE("connections beyond the cap get 503 and the others are served on", "[http]") {
-    EchoServer under_test(with_cap(3));
-    std::vector<RawClient> inside;
-    for (int i = 0; i < 3; ++i)
-        inside.push_back(served(under_test));
-    for (int i = 0; i < 5; ++i) {
-        RawClient outside(under_test.port());
-        outside.send(post("/", "out"));
-        const auto answer = outside.read_answer();
-        CHECK(answer.status == 503);
-        CHECK(answer.body.starts_with("fault: "));
-        CHECK(outside.is_closed());
-    }
-    CHECK(under_test.server.stats().rejected == 5);
-    std::vector<RawClient> silent;
-    for (int i = 0; i < 200; ++i)
-        silent.emplace_back(under_test.port());
-    for (RawClient& one : silent)
-        CHECK(one.read_answer().status == 503);
-    inside[0].send(post("/", "still in"));
-    CHECK(inside[0].read_answer().body == "still in");
-    inside.erase(inside.begin());
-    CHECK(eventually([&] {
-        RawClient next(under_test.port());
-        next.send(post("/", "next"));
-        return next.read_answer().status == 200;
-    }));
-}
-
 TEST_CASE("beyond the cap a server still tells how it is, and nothing else", "[http]") {
     EchoServer under_test(with_cap(1));
     const RawClient inside = served(under_test);
@@ -144,31 +115,6 @@ TEST_CASE("beyond the cap a client that has asked is not pushed out by others th
         if (health.read_answer().status == 200) ++healthy;
     }
     CHECK(healthy == 20);
-}
-
-TEST_CASE("an address has a bounded number of connections, and keeps none of the others' places", "[http]") {
-    EchoServer under_test(with_cap(10, 3));
-    std::vector<RawClient> inside;
-    for (int i = 0; i < 3; ++i)
-        inside.push_back(client_from("127.0.0.1", under_test.port()));
-    REQUIRE(eventually([&] { return under_test.server.stats().parked == 3; }));
-    for (int i = 0; i < 30; ++i) {
-        RawClient outside = client_from("127.0.0.1", under_test.port());
-        CHECK(outside.read_answer().status == 503);
-        CHECK(outside.is_closed());
-    }
-    CHECK(under_test.server.stats().rejected == 30);
-    inside[0].send(post("/", "still in"));
-    CHECK(inside[0].read_answer().body == "still in");
-    RawClient elsewhere = client_from("127.0.0.2", under_test.port());
-    elsewhere.send(post("/", "another address"));
-    CHECK(elsewhere.read_answer().body == "another address");
-    inside.pop_back();
-    CHECK(eventually([&] {
-        RawClient next = client_from("127.0.0.1", under_test.port());
-        next.send(post("/", "next"));
-        return next.read_answer().status == 200;
-    }));
 }
 
 TEST_CASE("under TLS an address beyond its bound is let go, and a Unix socket has no address to count", "[http][tls]") {

@@ -89,16 +89,6 @@ TEST_CASE("a binary body may take its time as long as it moves", "[http]") {
     CHECK(client.read_answer().body == "xxxxxxxx");
 }
 
-TEST_CASE("an idle connection is closed without a word", "[http]") {
-    EchoServer under_test(with_time(&ServerOptions::idle_timeout, milliseconds(500)));
-    RawClient silent(under_test.port());
-    CHECK(silent.is_closed());
-    RawClient used(under_test.port());
-    used.send(get("/"));
-    CHECK(used.read_answer().status == 200);
-    CHECK(used.is_closed());
-}
-
 TEST_CASE("a client that does not read its answer is cut off, and what it left unread is thrown away", "[http][tls]") {
     const std::string much(32 << 20, 'x');
     EitherServer under_test(GENERATE(Over::tcp, Over::tls),

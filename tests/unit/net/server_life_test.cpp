@@ -50,37 +50,6 @@ TEST_CASE("as many requests as there are connections wait at once, and others ar
         CHECK(client.read_answer().body == "done");
 }
 
-TEST_CASE("none of 64 busy connections waits for a request of another one that lasts", "[http]") {
-    const bool says_that_it_waits = GENERATE(true, false);
-    INFO(says_that_it_waits);
-    Event entered, release;
-    EchoServer under_test;
-    under_test.handler.on_handle = [&](net::Request request, net::ResponseStream& response_stream) {
-        if (request.head.path == "/long") {
-            if (says_that_it_waits) response_stream.about_to_wait();
-            entered.set();
-            release.wait();
-        }
-        return Response::json(200, "done");
-    };
-    std::vector<RawClient> clients;
-    for (int i = 0; i < 64; ++i)
-        clients.emplace_back(under_test.port());
-    RawClient& lasts = clients[20];
-    for (int round = 0; round < 50; ++round) {
-        for (RawClient& one : clients) {
-            if (&one != &lasts) one.send(get("/"));
-            if (&one == &lasts && round == 10) one.send(get("/long"));
-        }
-        for (RawClient& one : clients) {
-            if (&one != &lasts) REQUIRE(one.read_answer().body == "done");  // or it waits until the test is over
-        }
-    }
-    CHECK(entered.wait());
-    release.set();
-    CHECK(lasts.read_answer().body == "done");
-}
-
 TEST_CASE("with spin zero a connection is parked after every answer and works all the same", "[http]") {
     net::ServerOptions options;
     options.spin = std::chrono::microseconds(0);

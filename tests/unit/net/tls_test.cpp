@@ -69,15 +69,6 @@ TEST_CASE("the server is known by its address and by its name, one whose certifi
     }
 }
 
-TEST_CASE("a client that speaks TLS to plain HTTP is told so", "[http][tls]") {
-    EchoServer plain;
-    net::Client client(tls_files().client_options(plain.port()));
-    const auto error = failure_of(client);
-    CHECK(error.kind == TransportError::Kind::protocol);
-    CHECK_FALSE(error.sent);
-    CHECK_THAT(error.what(), ContainsSubstring("http://"));
-}
-
 TEST_CASE("the handler learns whose certificate a client showed, and whether it is good, if it asked for one",
           "[http][tls]") {
     const TlsFiles& files = tls_files();

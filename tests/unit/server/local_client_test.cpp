@@ -188,13 +188,12 @@ public:
     const std::string& principal() const override { return principal_; }
     bool sender_may_write() const override { return sender_may_write_; }
     local::SegmentUsePointer pass_on(const std::shared_ptr<ReceivedMemory>& self) override {
-        return std::make_shared<local::PassedOn>(received, self, [this] { retired = true; });
+        return std::make_shared<local::PassedOn>(received, self, [] {});
     }
 
     const local::Segment segment{kBytes};
     const std::shared_ptr<const local::ReceivedSegment> received =
         std::make_shared<const local::ReceivedSegment>(segment.descriptor(), kBytes);
-    bool retired = false;
 
 private:
     const local::Mapping mapping_{*segment.descriptor(), kBytes};
@@ -274,35 +273,4 @@ TEST_CASE("A client gets received memory of its own principal only, and no memor
     CHECK(finds("uid:0", false));
     CHECK_FALSE(finds("uid:1", false));
     CHECK_FALSE(finds("uid:0", true));
-}
-
-TEST_CASE("Received memory is lent like the server's own, and stays under the lease", "[server]") {
-    Fixture fixture;
-    auto memory = std::make_shared<Received>("uid:0", false);
-    std::optional<local::ReceivedRange> range(memory);
-    const auto lend = [&] {
-        auto place = fixture.client->find(memory->mapping().data(), kBytes);
-        return fixture.client->lend(place->segment, kBytes, tensor::make_handle(zeros(DType::float32, {1}))).lease;
-    };
-    const std::string id = memory->received->id(), first = lend(), second = lend();
-    const auto source = fixture.client->lent_segment(id);
-    REQUIRE(source);
-    CHECK(source->descriptor == memory->received->descriptor());
-    CHECK(source->bytes == kBytes);
-    fixture.release(first);
-    CHECK_FALSE(memory->retired);
-    CHECK(fixture.client->lent_segment(id).has_value());
-    SECTION("its reader is done: the maker may use it again") {
-        fixture.release(second);
-        CHECK_FALSE(memory->retired);
-    }
-    SECTION("its reader may go on: the maker must not use it again") {
-        fixture.leases.client_ended(fixture.lease_holder.client, false);
-        CHECK(memory->retired);
-    }
-    CHECK(fixture.gone == 0);
-    range.reset();
-    memory.reset();
-    CHECK(fixture.gone == 1);
-    CHECK_FALSE(fixture.client->lent_segment(id).has_value());
 }

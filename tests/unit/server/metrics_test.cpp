@@ -36,15 +36,6 @@ struct Functions {
 };
 using Calls = std::vector<std::pair<std::string, std::uint64_t>>;
 
-std::string rejection(std::string_view listen) {
-    try {
-        (void)ListenAddress::parse(listen);
-    } catch (const std::invalid_argument& error) {
-        return error.what();
-    }
-    return {};
-}
-
 }  // namespace
 
 TEST_CASE("the value of a label is valid, printable and short, whatever the text", "[server][metrics]") {
@@ -110,15 +101,6 @@ TEST_CASE("functions beyond the limit share a label; the first ones that were ad
     CHECK(functions.ok_calls(2) == Calls{{"y", 2}, {"a", 4}, {"(other)", 8}});
 }
 
-TEST_CASE("a thousand functions make as many labels as the limit says", "[server][metrics]") {
-    Functions functions;
-    for (int i = 0; i < 1000; ++i)
-        functions.add(("f" + std::to_string(i)).c_str(), 1);
-    const Calls calls = functions.ok_calls(200);
-    CHECK(calls.size() == 201);
-    CHECK(calls.back() == std::pair<std::string, std::uint64_t>("(other)", 800));
-}
-
 TEST_CASE("clients with the most bytes keep their label, the others share one", "[server][metrics]") {
     const LeaseSums sums{{{"a", "cpu"}, {1, 10}},
                          {{"b", "cpu"}, {2, 500}},
@@ -154,6 +136,7 @@ TEST_CASE("an address of operations is an address and a port", "[server][operati
     for (const char* text : {"", "9464", ":9464", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "::1:80",
                              "[::1]", "[127.0.0.1]:80", "127.0.0.1:-1", "127.0.0.1:+1"}) {
         INFO(text);
-        CHECK_THAT(rejection(text), ContainsSubstring("give an address and a port, such as 127.0.0.1:9464"));
+        CHECK_THROWS_WITH(ListenAddress::parse(text),
+                          ContainsSubstring("give an address and a port, such as 127.0.0.1:9464"));
     }
 }

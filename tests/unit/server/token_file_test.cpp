@@ -107,17 +107,3 @@ TEST_CASE("a grant allows the methods that it names, and by prefix, and what con
             CHECK_FALSE(permissions.allows(method));
     }
 }
-
-TEST_CASE("a grant binds all who share it, admins too, until it is revoked", "[server]") {
-    const auto grant = std::make_shared<Permissions>(Methods{"add"});
-    const Principal one{"token:a", false, grant}, other{"token:a", true, grant}, free{"uid:1000", false};
-    CHECK(free.may_call("scale"));
-    CHECK_FALSE(other.may_call("scale"));
-    CHECK_FALSE(one.is_revoked());
-    grant->revoke();
-    CHECK(one.is_revoked());
-    CHECK(other.is_revoked());
-    CHECK_FALSE(free.is_revoked());
-    CHECK(one.may_call("add"));  // that is another question
-    CHECK(reason_against("scale").find("scale") != std::string::npos);
-}

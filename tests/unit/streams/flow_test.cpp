@@ -70,42 +70,6 @@ TEST_CASE("what was taken makes room, and its sender hears of it once", "[stream
     CHECK(taken == std::vector{0, 1, 2});
 }
 
-TEST_CASE("a waiting writer is woken by room, by a stop and by the end", "[streams]") {
-    for (const Room expected : {Room::free, Room::stopped, Room::over}) {
-        SendWindow flow({1, 100});
-        flow.sent(1);
-        Event waits;
-        Room got{};
-        {
-            std::jthread waiting([&] {
-                waits.set();
-                got = flow.wait();
-            });
-            waits.wait();
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));  // it sleeps by now
-            if (expected == Room::free) flow.taken(1);
-            if (expected == Room::stopped) flow.stop();
-            if (expected == Room::over) flow.close();
-        }
-        CHECK(got == expected);
-    }
-}
-
-TEST_CASE("items come in order with their numbers and then the end", "[streams]") {
-    ReceiveQueue flow({10, 100});
-    for (int i = 0; i < 2; ++i)
-        CHECK(flow.add(item(5 + i)) == Added::kept);
-    flow.end();
-    for (int i = 0; i < 4; ++i) {
-        const auto next = flow.next();
-        CHECK(next.item.has_value() == (i < 2));
-        CHECK_FALSE(next.closed);
-        if (!next.item) continue;
-        CHECK(*next.item->value == 5 + i);
-        CHECK(next.item->number == static_cast<std::uint64_t>(i));
-    }
-}
-
 TEST_CASE("an item beyond the window or after the end is rejected", "[streams]") {
     ReceiveQueue few({2, 100}), small({10, 100}), ended({10, 100});
     for (const Added added : {Added::kept, Added::kept, Added::rejected})

@@ -1,11 +1,7 @@
 // cuda_ipc on the simulated device, against another process that exports: what a descriptor may say.
 
-#include <signal.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
-#include <cstdlib>
-#include <fstream>
 #include <limits>
 
 #include <shared_tensor/bytes.hpp>
@@ -46,20 +42,10 @@ public:
     std::vector<std::shared_ptr<const LentBlock>> lent;
 };
 
-void announce(const std::string& text) {
-    const std::string path = std::getenv("TEST_READY");
-    std::ofstream(path + ".tmp") << text;
-    std::rename((path + ".tmp").c_str(), path.c_str());
-}
-
 }  // namespace
 
 TEST_CASE("role: exporter", "[.role]") {
-    sigset_t hangup;
-    ::sigemptyset(&hangup);
-    ::sigaddset(&hangup, SIGUSR1);
-    ::pthread_sigmask(SIG_BLOCK, &hangup, nullptr);
-    int signal = 0;
+    const AwaitedSignal next(SIGUSR1);
     simulated::enable(1);
     AnyPeer peer;
     const auto transport = make_cuda_ipc_transport(peer);
@@ -70,14 +56,14 @@ TEST_CASE("role: exporter", "[.role]") {
         const auto descriptor = transfer.describe(transfer.wrap(tensor));
         tensor = {};  // the lease alone keeps it
         announce(descriptor.dump());
-        ::sigwait(&hangup, &signal);
+        next.wait();
         peer.lent.clear();
     }
     std::vector<TensorRef> others;
     for (int i = 0; i < 20; ++i)
         others.push_back(simulated::to_device(arange<float>({1000 + i})));
     announce("freed");
-    ::sigwait(&hangup, &signal);
+    next.wait();
 }
 
 namespace {
@@ -101,9 +87,9 @@ struct Exporter {
 /// This process as the reader of an exporter's tensors.
 struct Reader {
     Reader() { simulated::enable(1); }
-    TensorRef read(const Json& descriptor, bool borrow = true) {
+    TensorRef read(const Json& descriptor) {
         TensorTransfer transfer({}, {}, {}, transports);
-        transfer.set_borrow(borrow);
+        transfer.set_borrow(true);
         return transfer.import(descriptor)->tensor();
     }
     /// The path of what is wrong with a descriptor.
@@ -138,36 +124,6 @@ std::string flipped(const std::string& base64, std::size_t bit) {
 }
 
 }  // namespace
-
-TEST_CASE("A descriptor names handle, offset, size, event, generation and the device", "[devices]") {
-    const Exporter exporter;
-    const Json& descriptor = exporter.descriptor;
-    CHECK(descriptor["device"] == "cuda:" + simulated::uuid(0));
-    CHECK(descriptor["lease"] == "l-1");
-    const Json& transport = descriptor["cuda_ipc"];
-    CHECK(transport.size() == 5);
-    CHECK(decoded_base64_size(transport["handle"].get<std::string>()) == 64);
-    CHECK(decoded_base64_size(transport["event"].get<std::string>()) == 64);
-    CHECK(transport["offset"] == 0);
-    CHECK(transport["size"] == 4000);
-    CHECK(transport["generation"].is_number_unsigned());
-}
-
-TEST_CASE("Another process's tensor is read where it lies, or copied, and closed with its last reader", "[devices]") {
-    const Exporter exporter;
-    Reader reader;
-    {
-        const TensorRef lent = reader.read(exporter.descriptor);
-        CHECK(identical(lent, arange<float>({1000})));
-        const TensorRef copy = reader.read(exporter.descriptor, false);
-        CHECK(identical(copy, lent));
-        CHECK(copy.data() != lent.data());
-        CHECK(simulated::on_device(copy));
-    }
-    for (int i = 0; i < 20; ++i)
-        CHECK(elements_of<float>(reader.read(exporter.descriptor, i % 2 == 0).select(i)) == std::vector{float(i)});
-    CHECK(reader.nothing_is_open());
-}
 
 TEST_CASE("A handle or an event with one bit flipped is rejected, each of 512", "[devices]") {
     const Exporter exporter;

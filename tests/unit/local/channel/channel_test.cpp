@@ -1,6 +1,5 @@
 #include <sys/socket.h>
 
-#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <set>
 #include <thread>
@@ -195,33 +194,6 @@ TEST_CASE("a thousand short channels leave nothing behind", "[local]") {
     test.recorder.state.with([](Recorder::State& state) { state.packets.clear(); });
     CHECK(test.server->size() == 1);
     CHECK(eventually([&] { return open_descriptors() == before; }));
-}
-
-TEST_CASE("channels that are not settled have little time and few places, and the oldest makes room", "[local]") {
-    ChannelUnderTest test;
-    const bool too_many = GENERATE(false, true);
-    if (too_many) test.options.max_new = 2;
-    if (!too_many) test.options.settle_within = 300ms;
-    test.restart();
-    ClientEnd settles(test.options.path);
-    REQUIRE(test.recorder.opens.wait());
-    test.server->settled(test.recorder.first());
-    ClientEnd first(test.options.path);
-    if (too_many) {
-        const ClientEnd second(test.options.path);
-        ClientEnd third(test.options.path);
-        CHECK(first.ended.wait());
-        REQUIRE(test.recorder.opens.wait(4));
-        CHECK(test.server->size() == 3);
-        CHECK(third.tell("x"));
-        CHECK(test.recorder.packets.wait());
-    } else {
-        CHECK(first.ended.wait());
-        CHECK(test.recorder.closes.wait());
-        CHECK(test.server->size() == 1);
-    }
-    CHECK(settles.tell("settled"));
-    CHECK(test.recorder.packets.wait(too_many ? 2 : 1));
 }
 
 TEST_CASE("the end of a process is told at once, though its child still holds the socket", "[local]") {

@@ -84,14 +84,14 @@ TEST_CASE("a thread that waits reads in place of the running thread, which goes 
 
 /// The least time in which a message that nobody waits for came, after answers were read here, one after the other so
 /// that the running thread surely waits for none, and `then` had run. As soon as that is less than a millisecond it is
-/// no use to try again.
+/// no use to try again. Skips the test on a machine that is too busy for so many answers in a row.
 std::chrono::nanoseconds least_delay(WebSocketServer& server, OwnClient& client, const std::function<void()>& then) {
     auto least = std::chrono::nanoseconds::max();
     const SteadyTime latest = patience();
     for (int i = 0; i < 100 && least >= milliseconds(1); ++i) {
         std::size_t count = exchange_until_read_inline(client);
         for (int in_a_row = 0; in_a_row < 12 && count > 0;) {
-            if (real_clock().now() > latest) return std::chrono::nanoseconds(0);  // so busy a machine tells nothing
+            if (real_clock().now() > latest) SKIP("a dozen answers in a row were never read here: the machine is busy");
             const std::size_t next = exchange_until_read_inline(client);
             in_a_row = next == count + 1 ? in_a_row + 1 : 0;
             count = next;
@@ -109,8 +109,10 @@ std::chrono::nanoseconds least_delay(WebSocketServer& server, OwnClient& client,
 TEST_CASE("the running thread reads again at once where it is asked to", "[http]") {
     WebSocketServer server;
     OwnClient client(server.endpoint());
-    CHECK(least_delay(server, client, [&] { client.socket()->stop_inline_reads(); }) < milliseconds(1));
-    CHECK(least_delay(server, client, [&] { WebSocketInlineReads gone(client.socket()); }) < milliseconds(1));
+    const auto stopped = least_delay(server, client, [&] { client.socket()->stop_inline_reads(); });
+    CHECK(stopped < milliseconds(1));
+    const auto gone = least_delay(server, client, [&] { WebSocketInlineReads waits(client.socket()); });
+    CHECK(gone < milliseconds(1));
 }
 
 TEST_CASE("nobody reads here while the running thread hands a message over", "[http]") {

@@ -1,13 +1,11 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers.hpp>
-#include <chrono>
 #include <limits>
 #include <map>
 #include <memory>
 #include <shared_tensor/codecs.hpp>
 #include <shared_tensor/tensor_ref.hpp>
 #include <string>
-#include <vector>
 
 #include "protocol/codec/json_source.hpp"
 #include "protocol/codec/value.hpp"
@@ -66,23 +64,6 @@ TEST_CASE("integers are read exactly", "[codec][source]") {
     CHECK(Reading("3").reader.number() == 3.0);
 }
 
-TEST_CASE("members and elements are found, inside $literal too", "[codec][source]") {
-    Reading plain(R"({"a": [1, 2], "b": null})");
-    CHECK(plain.reader.size() == 2);
-    CHECK(plain.reader.has("b"));
-    CHECK_FALSE(plain.reader.has("c"));
-    const ValueReader list = plain.reader.member("a");
-    CHECK(list.element(1).unsigned_integer() == 2);
-
-    Reading wrapped(R"({"$literal": {"$a": 5, "b": 6}})");
-    CHECK(wrapped.reader.size() == 2);
-    CHECK(wrapped.reader.member("$a").unsigned_integer() == 5);
-    CHECK_FALSE(wrapped.reader.has("$literal"));
-    std::vector<std::string> keys;
-    wrapped.reader.each_member([&](std::string_view key, const ValueReader&) { keys.emplace_back(key); });
-    CHECK(keys == std::vector<std::string>{"$a", "b"});
-}
-
 TEST_CASE("a tensor is imported when it is first read, and once", "[codec][source]") {
     Reading reading(R"({"$tensor": {"name": "x"}})");
     CHECK(reading.source.imported(reading.reader.node()) == nullptr);
@@ -100,20 +81,6 @@ TEST_CASE("a tensor that cannot be had is named with its place", "[codec][source
     const ValueReader layers = reading.reader.member("layers");
     CHECK(name_in(layers.element(0).tensor()) == "x");
     CHECK_THROWS_WITH(layers.element(1).tensor(), "layers[1].name: expected string, got nothing");
-}
-
-TEST_CASE("a hundred thousand tensors take no time to speak of", "[codec][source]") {
-    Json list = Json::array();
-    for (int i = 0; i < 100'000; ++i)
-        list.push_back({{"$tensor", {{"name", "x"}}}});
-    FakePort port;
-    const codec::JsonSource source(port);
-    const ValueReader reader(source, codec::JsonSource::node(list));
-    const auto before = std::chrono::steady_clock::now();
-    for (std::size_t i = 0; i < reader.size(); ++i)
-        reader.element(i).tensor();
-    CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(10));  // quadratic work took minutes
-    CHECK(port.imports == 100'000);
 }
 
 TEST_CASE("values are described in few words, long strings by their beginning and no half of a character",
@@ -141,20 +108,6 @@ TEST_CASE("values are described in few words, long strings by their beginning an
     }
 }
 
-TEST_CASE("places are written like a program would", "[codec][source]") {
-    Reading reading(R"({"a": [[1], {"b c": {"d": 1}}]})");
-    const ValueReader root(reading.source, reading.reader.node(), "boxes");
-    const ValueReader a = root.member("a");
-    const ValueReader first = a.element(0);
-    const ValueReader second = a.element(1);
-    const ValueReader inner = second.member("b c");
-    CHECK(root.path() == "boxes");
-    CHECK(first.element(0).path() == "boxes.a[0][0]");
-    CHECK(inner.member("d").path() == "boxes.a[1].b c.d");
-    CHECK(reading.reader.path().empty());
-    CHECK(reading.reader.member("a").path() == "a");
-}
-
 // What a message names, as its arguments are read.
 
 using namespace shared_tensor;
@@ -163,89 +116,50 @@ using codec::Json;
 
 namespace {
 
-ObjectPointer object_called(const std::string& type) {
-    return std::make_shared<const ObjectCell>(ObjectCell{type, {}, std::make_shared<int>(7), "i"});
-}
-
 class FakeReferences final : public codec::References {
 public:
     std::shared_ptr<const codec::Value> value(const Json& name) override {
-        ++asked;
         const auto found = values.find(name);
         if (found == values.end()) throw codec::Unresolved(json_rpc::unknown_or_expired("tensor", "e"));
         return found->second;
     }
-    ObjectPointer object(const Json& handle) override {
-        if (handle != Json{{"id", "o-1"}}) throw codec::Unresolved(json_rpc::unknown_or_expired("object", "e"));
-        return known;
+    ObjectPointer object(const Json&) override {
+        throw codec::Unresolved(json_rpc::unknown_or_expired("object", "e"));
     }
     void add(const Json& name, codec::Value value) {
         values[name] = std::make_shared<const codec::Value>(std::move(value));
     }
 
     std::map<Json, std::shared_ptr<const codec::Value>> values;
-    ObjectPointer known = object_called("thing");
-    int asked = 0;
 };
 
 struct Referring {
     explicit Referring(Json document) : json(std::move(document)) {}
-    template <class T>
-    T read() const {
-        return Codec<T>::read(ValueReader(source, codec::JsonSource::node(json)));
-    }
-    template <class T>
-    std::string rejection() const {
-        try {
-            read<T>();
-        } catch (const InvalidValue& error) {
-            return error.what();
-        }
-        return "taken";
-    }
+    ValueReader reader() const { return {source, codec::JsonSource::node(json)}; }
     Json json;
     FakePort port;
     FakeReferences references;
     codec::JsonSource source{port, &references};
 };
 
-codec::Value tensor_value(const std::string& name) {
-    return {Json::array({Json{{"$tensor", 0}}, 5}), {std::make_shared<FakeTensor>(name)}};
-}
-
 }  // namespace
 
-TEST_CASE("a reference is read as the value that it names, nested and with odd keys too", "[codec][refs]") {
-    Referring reading(Json::array({1, Json{{"$ref", "two"}}, 3}));
-    reading.references.add("two", {2});
-    CHECK(reading.read<std::vector<int>>() == std::vector<int>{1, 2, 3});
-    CHECK(reading.references.asked == 1);
-
+TEST_CASE("a reference is read as the value that it names, with odd keys too", "[codec][refs]") {
     Referring nested(Json{{"a", Json{{"$ref", "map"}}}});
     nested.references.add("map", {Json{{"$literal", Json{{"$ref", 1}, {"x", 2}}}}});
     using Map = std::map<std::string, int>;
-    CHECK(nested.read<std::map<std::string, Map>>().at("a") == Map{{"$ref", 1}, {"x", 2}});
-}
-
-TEST_CASE("the tensors of a value that is named are the very same", "[codec][refs]") {
-    Referring reading(Json{{"$ref", "pair"}});
-    const auto value = tensor_value("held");
-    const TensorRef* held = &value.tensors[0]->tensor();
-    reading.references.add("pair", value);
-    const ValueReader root(reading.source, codec::JsonSource::node(reading.json));
-    CHECK(&root.element(0).tensor() == held);
-    CHECK(root.element(1).integer() == 5);
-    CHECK(reading.port.imports == 0);
+    CHECK(Codec<Map>::read(nested.reader().member("a")) == Map{{"$ref", 1}, {"x", 2}});
 }
 
 TEST_CASE("what comes from outside cannot pass for a tensor or object of a value in the server", "[codec][refs]") {
     Referring reading(Json::array({Json{{"$ref", "pair"}}, Json{{"$tensor", 0}}, Json{{"$object", 0}}}));
-    reading.references.add("pair", tensor_value("held"));
-    const ValueReader root(reading.source, codec::JsonSource::node(reading.json));
+    reading.references.add("pair", {Json::array({Json{{"$tensor", 0}}}), {std::make_shared<FakeTensor>("held")}});
+    const ValueReader root = reading.reader();
     (void)root.element(0).element(0).tensor();
     CHECK_THROWS_AS(root.element(1).tensor(), InvalidValue);
     CHECK_THROWS_AS(root.element(2).handle(), InvalidValue);
 }
+<<<<<<< HEAD
 
 TEST_CASE("objects are found by handle or inside a value, and their uses are noted", "[codec][refs]") {
     Referring reading(Json::array({Json{{"$object", Json{{"id", "o-1"}}}}, Json{{"$ref", "result"}}}));
@@ -322,3 +236,5 @@ TEST_CASE("references are written into requests only", "[codec][refs]") {
     codec::JsonSink result(value, port);
     CHECK_THROWS_AS(ValueWriter(result, result.root()).reference_to_item(5), std::logic_error);
 }
+=======
+>>>>>>> lean_tests

@@ -6,33 +6,7 @@
 namespace shared_tensor::json_rpc {
 namespace {
 
-Request request_of(std::string_view text) {
-    const auto message = std::get<Message>(parse(text));
-    REQUIRE(message.items.size() == 1);
-    return std::get<Request>(message.items.front());
-}
-
-std::string batch_of(std::size_t count) {
-    std::string text = "[";
-    for (std::size_t i = 0; i < count; ++i)
-        text += i == 0 ? "1" : ",1";
-    return text + "]";
-}
-
 const Error& error_of(const std::variant<Message, Response>& parsed) { return *std::get<Response>(parsed).error(); }
-
-TEST_CASE("parse: what is left out of a request is null, and its id keeps its kind", "[json_rpc]") {
-    const auto request =
-        request_of(R"({"jsonrpc":"2.0","id":1.0,"method":"scale","params":{"x":[1,2]},"meta":{"timeout_ms":5}})");
-    CHECK(request.method == "scale");
-    CHECK(request.params == Json({{"x", {1, 2}}}));
-    CHECK(request.id->is_number_float());
-    CHECK(request.meta == Json({{"timeout_ms", 5}}));
-    const auto notification = request_of(R"({"jsonrpc":"2.0","method":"f"})");
-    CHECK(notification.is_notification());
-    CHECK(notification.params.is_null());
-    CHECK(notification.meta.is_null());
-}
 
 TEST_CASE("parse: the rejection says which member is wrong", "[json_rpc]") {
     struct Row {
@@ -53,36 +27,11 @@ TEST_CASE("parse: the rejection says which member is wrong", "[json_rpc]") {
     }
 }
 
-TEST_CASE("parse: allows exactly the items of the limit, 1000 by default, and says it", "[json_rpc]") {
-    for (const std::size_t most : {3, 1000}) {
-        const ParseLimits limits = most == 1000 ? ParseLimits{} : ParseLimits{.json = {}, .max_batch_items = most};
-        CHECK(std::get<Message>(parse(batch_of(most), limits)).items.size() == most);
-        const auto rejected = parse(batch_of(most + 1), limits);
-        CHECK(error_of(rejected).is(ErrorCode::invalid_request));
-        CHECK(std::get<Response>(rejected).id.is_null());
-        CHECK(error_of(rejected).data["detail"].get<std::string>().find("limit is " + std::to_string(most)) !=
-              std::string::npos);
-    }
-}
-
 TEST_CASE("parse: the limits of the text are the caller's", "[json_rpc]") {
     const ParseLimits limits{.json = {.max_depth = 2, .max_bytes = 60}, .max_batch_items = 1};
     CHECK(std::holds_alternative<Message>(parse(R"({"jsonrpc":"2.0","method":"f","params":[1]})", limits)));
     CHECK(error_of(parse(R"({"jsonrpc":"2.0","method":"f","params":[[1]]})", limits)).is(ErrorCode::parse_error));
     CHECK(error_of(parse(std::string(61, ' '), limits)).is(ErrorCode::parse_error));
-}
-
-TEST_CASE("parse: equal keys reject the whole text, since any reading of it may be the wrong one", "[json_rpc]") {
-    const auto rejected =
-        parse(R"([{"jsonrpc":"2.0","method":"f","id":1},{"jsonrpc":"2.0","method":"f","id":2,"id":3}])");
-    CHECK(error_of(rejected).is(ErrorCode::invalid_request));
-    CHECK(error_of(rejected).data["detail"].get<std::string>().find("\"id\"") != std::string::npos);
-}
-
-TEST_CASE("parse_value: reads a value as parse reads its text", "[json_rpc]") {
-    auto message = std::get<Message>(parse_value({{"jsonrpc", "2.0"}, {"method", "f"}, {"id", 4}}));
-    CHECK(std::get<Request>(message.items.front()).id == Json(4));
-    CHECK(error_of(parse_value(Json::array())).is(ErrorCode::invalid_request));
 }
 
 std::vector<Response> responses_of(std::string_view text) {

@@ -11,26 +11,8 @@
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
-using runtime::ArgumentNodes;
 
 namespace {
-
-/// Which of the parameters of f(a, b = 2, c) got a value, or parameter/expected/got of the rejection.
-std::string matched(const char* params) {
-    Registry registry;
-    registry.add(
-        "f", [](int, int, const std::optional<int>&) {}, arg("a"), arg("b") = 2, arg("c"));
-    const Json json = Json::parse(params);
-    const auto result = runtime::match_arguments(*registry.find("f"), json);
-    if (const auto* error = std::get_if<json_rpc::Error>(&result)) {
-        return error->data["parameter"].get<std::string>() + '/' + error->data["expected"].get<std::string>() + '/' +
-               error->data["got"].get<std::string>();
-    }
-    std::string text;
-    for (const ValueSource::Node node : std::get<ArgumentNodes>(result))
-        text += node == nullptr ? "-" : static_cast<const Json*>(node)->dump();
-    return text;
-}
 
 std::string key(const char* text) {
     const Json json = Json::parse(text);
@@ -59,22 +41,6 @@ std::string inputs_of_last(const std::vector<Json>& items) {
 }
 
 }  // namespace
-
-TEST_CASE("arguments are laid beside their parameters; missing, surplus and unknown ones are rejected by name",
-          "[service]") {
-    const std::string missing = "a/a value: the parameter is required/nothing";
-    for (const auto& [params, result] : std::vector<std::pair<const char*, std::string>>{
-             {"[1, 5, 6]", "156"},
-             {"[1]", "1--"},
-             {R"({"c": 3, "a": 1})", "1-3"},
-             {"[null]", "null--"},
-             {"[]", missing},
-             {"null", missing},
-             {R"({"b": 1})", missing},
-             {"[1, 2, 3, 4]", "3/1 to 3 arguments/4"},
-             {R"({"a": 1, "d": 2})", "d/the parameters a, b, c/an unknown parameter"}})
-        CHECK(matched(params) == result);
-}
 
 TEST_CASE("different arguments have different keys, and members in another order are the same", "[service]") {
     const std::vector<const char*> values{

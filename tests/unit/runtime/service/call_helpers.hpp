@@ -54,12 +54,11 @@ struct Calls {
         if (!outcome) return "no outcome in time";
         return outcome->failed() ? Json(outcome->error()->code) : outcome->value()->json;
     }
-    std::variant<std::string, json_rpc::Error> submit(const std::string& method, Json params, std::string key = {},
-                                                      runtime::TaskOptions options = {}) {
+    /// The id of a new task.
+    std::string submit(const std::string& method, Json params) {
         const Json arguments = std::move(params);
-        auto submitted =
-            dispatcher.submit({method, arguments, {"uid:1", "s-1", {}}, std::nullopt, std::move(key), port}, options);
-        if (auto* error = std::get_if<json_rpc::Error>(&submitted)) return std::move(*error);
+        const auto submitted =
+            dispatcher.submit({method, arguments, {"uid:1", "s-1", {}}, std::nullopt, {}, port}, {});
         return std::get<std::optional<tasks::TaskInfo>>(submitted).value().id;
     }
     tasks::TaskInfo ended(const std::string& id) { return *dispatcher.tasks().wait(id, std::nullopt, patience()); }

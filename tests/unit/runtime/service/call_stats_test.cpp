@@ -34,23 +34,3 @@ TEST_CASE("a duration is counted in the bucket whose limit is the next power of 
     CHECK(DurationBuckets::Counts::limit_of(0) == 8192e-9);
     CHECK(DurationBuckets::Counts::limit_of(22) == 34.359738368);
 }
-
-TEST_CASE("a call is counted by its error code; unknown codes are counted together", "[service]") {
-    CallStats stats;
-    for (const int code : {0, 0, -32000, -32602, -32001, -32010, -32603, -1, 42, 42})
-        stats.count(code);
-    const auto count_of = [&](std::string_view name) {
-        for (std::size_t i = 0; i < kCallOutcomes.size(); ++i) {
-            if (kCallOutcomes[i].name == name) return stats.outcomes()[i];
-        }
-        return std::uint64_t{999};
-    };
-    CHECK(count_of("ok") == 2);
-    CHECK(count_of("function_failed") == 1);
-    CHECK(count_of("invalid_params") == 1);
-    CHECK(count_of("busy") == 1);
-    CHECK(count_of("input_failed") == 1);
-    CHECK(count_of("internal_error") == 1);
-    CHECK(count_of("other") == 3);
-    CHECK(count_of("cancelled") == 0);
-}

@@ -111,21 +111,6 @@ TEST_CASE("A call keeps its function until it has ended, though its key is known
     }
 }
 
-TEST_CASE("The document of a table is made once, and anew when functions came or went", "[service][functions]") {
-    FunctionTable table{Registry()};
-    const OpenRpc open_rpc(table, "1.2.3");
-    const auto empty = open_rpc.document();
-    CHECK(empty->json["methods"] == Json::array());
-    CHECK(open_rpc.document() == empty);
-    const auto model = functions({"m.f"});
-    table.replace({}, model);
-    const auto with_model = open_rpc.document();
-    CHECK(with_model->json["methods"][0]["name"] == "m.f");
-    CHECK(with_model->text == with_model->json.dump());
-    table.replace(model, {});
-    CHECK(open_rpc.document()->json == empty->json);
-}
-
 TEST_CASE("The document tells of every function what a caller needs, and then of the server's own methods",
           "[service]") {
     Registry registry;

@@ -166,18 +166,6 @@ TEST_CASE("without room for the copies the call is rejected, and a plain one is 
     CHECK(lending.call("plain"));
 }
 
-TEST_CASE("a result is dropped if memory of its caller failed while the function ran", "[service][lent]") {
-    Lending lending;
-    for (const bool fails : {false, true}) {
-        const auto faults = std::make_shared<FaultCount>();
-        auto spec = lending.spec("plain");
-        spec.memory = FaultWatch(faults);
-        if (fails) faults->add();
-        const auto started = lending.dispatcher.call(spec);
-        CHECK(code_of(std::get<runtime::StartedCall>(started).waiter->wait_until(patience())) == (fails ? -32000 : 0));
-    }
-}
-
 TEST_CASE("streams are counted until they end, and one that is late reads no more of what its client writes",
           "[service][lent]") {
     Lending lending;

@@ -18,12 +18,12 @@ using runtime::ObjectTable;
 namespace {
 
 /// An object that counts its ends.
-ObjectPointer object_of(std::shared_ptr<int> ended, std::string type = "thing") {
+ObjectPointer object_of(std::shared_ptr<int> ended) {
     std::shared_ptr<int> value(new int(0), [ended](const int* gone) {
         ++*ended;
         delete gone;
     });
-    return std::make_shared<const ObjectCell>(ObjectCell{std::move(type), {}, std::move(value), "i"});
+    return std::make_shared<const ObjectCell>(ObjectCell{"thing", {}, std::move(value), "i"});
 }
 
 struct Table {
@@ -43,9 +43,7 @@ struct Table {
         const std::vector<std::string> ids{id, "o-nothing"};
         return objects.release(ids, principal);
     }
-    bool finds(const std::string& id, std::string_view principal = "uid:1") {
-        return objects.find(id, principal) != nullptr;
-    }
+    bool finds(const std::string& id) { return objects.find(id, "uid:1") != nullptr; }
     std::shared_ptr<int> ended = std::make_shared<int>(0);
     ManualClock clock;
     ObjectTable objects;
@@ -54,34 +52,6 @@ struct Table {
 const HandleOwner kAnna{"uid:1"}, kBen{"uid:2"}, kSession{"uid:1", "s-1", 42};
 
 }  // namespace
-
-TEST_CASE("a handle finds its object, for its principal only, and the object ends with its last handle",
-          "[service][objects]") {
-    Table table;
-    ObjectPointer object = object_of(table.ended);
-    const std::string one = table.grant(kAnna, object), other = table.grant(kBen, object);
-    CHECK(one.starts_with("o-"));
-    CHECK(one != other);
-    CHECK(table.objects.find(one, "uid:1") == object);
-    CHECK_FALSE(table.finds(one, "uid:2"));
-    CHECK_FALSE(table.finds("o-nothing"));
-    CHECK_FALSE(table.objects.info(one, "uid:2"));
-    CHECK(table.objects.info(one, std::nullopt)->type == "thing");
-    CHECK(table.objects.info(one, "uid:1")->handles == 2);
-    object.reset();
-    CHECK(table.release(one, "uid:2") == 0);
-    CHECK(table.release(one, "uid:1") == 1);
-    CHECK(*table.ended == 0);
-    CHECK_FALSE(table.finds(one));
-    CHECK(table.release(other, std::nullopt) == 1);
-    CHECK(*table.ended == 1);
-    CHECK(table.release(other, std::nullopt) == 0);
-    const auto stats = table.objects.stats();
-    CHECK(stats.handles == 0);
-    CHECK(stats.objects == 0);
-    CHECK(stats.granted == 2);
-    CHECK(stats.released == 2);
-}
 
 TEST_CASE("a handle ends when it was not used for a time, or with its session if it has one", "[service][objects]") {
     Table table({10}, 10s);

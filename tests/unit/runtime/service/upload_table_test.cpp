@@ -40,8 +40,8 @@ Bytes content(std::size_t size) {
 struct Table {
     explicit Table(UploadLimits limits = {}) : table(limits, clock) {}
 
-    UploadTable::UploadPointer open(const std::string& id, std::uint64_t size, const std::string& owner = "ann") {
-        auto opened = table.open({owner, "x", id}, {".raw", size}, {owner}, &take);
+    UploadTable::UploadPointer open(const std::string& id, std::uint64_t size) {
+        auto opened = table.open({"ann", "x", id}, {".raw", size}, {"ann"}, &take);
         auto* upload = std::get_if<UploadTable::UploadPointer>(&opened);
         return upload != nullptr ? *upload : nullptr;
     }
@@ -61,8 +61,8 @@ struct Table {
     bool remove(const std::string& id, const std::string& owner = "ann") {
         return table.remove({owner, "x", id}, find(id, owner));
     }
-    void publish(const std::string& id, const UploadTable::UploadPointer& upload, std::uint64_t version = 1) {
-        table.published({"ann", "x", id}, upload, version);
+    void publish(const std::string& id, const UploadTable::UploadPointer& upload) {
+        table.published({"ann", "x", id}, upload, 1);
     }
     bool is_empty() const { return table.stats().uploads == 0 && table.stats().bytes == 0; }
 
@@ -76,32 +76,6 @@ bool holds(const Upload& upload, const Bytes& all) {
 }
 
 }  // namespace
-
-TEST_CASE("An upload is complete when every byte of it came, once", "[service][uploads]") {
-    Table table;
-    const Bytes all = content(100);
-    const auto upload = table.open("a", 100), empty = table.open("", 0);
-    CHECK(upload->progress().phase == Phase::open);
-    CHECK(table.put(*upload, all, 50, 50) == Taken::more);
-    CHECK(table.put(*upload, all, 40, 30) == Taken::more);
-    CHECK(table.put(*upload, Bytes(100), 50, 50) == Taken::more);  // what is there stays
-    CHECK(upload->progress().received == 60);
-    CHECK(upload->progress().missing == std::vector<NumberRange>{{0, 40}});
-    CHECK(table.put(*upload, all, 0, 40) == Taken::all);
-    CHECK(upload->progress().phase == Phase::publishing);
-    CHECK(table.put(*upload, all, 0, 40) == Taken::more);
-    CHECK(holds(*upload, all));
-    CHECK(table.put(*empty, {}, 0, 0) == Taken::all);
-    table.publish("a", upload, 7);
-    table.publish("", empty);
-    CHECK(upload->progress().version == 7);
-    CHECK(upload->block().data == nullptr);  // it is its readers' now
-    CHECK(table.is_empty());
-    CHECK(table.open("a", 100) == upload);  // a part that comes again
-    CHECK(table.open("a", 101) != upload);  // another file
-    CHECK(empty->is_published());
-    CHECK(table.find("") == nullptr);  // without an id it is not known any more
-}
 
 TEST_CASE("Uploads are bounded in number and bytes, for one client and for all", "[service][uploads]") {
     Table few({.max_bytes = 100, .max_uploads = 3}), table({.max_bytes = 100});

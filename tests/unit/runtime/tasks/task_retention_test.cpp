@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 
 #include "task_fixture.hpp"
@@ -110,23 +109,4 @@ TEST_CASE("an outcome that is freed may use the table", "[tasks][retention]") {
     tasks.clock.advance(2h);
     tasks.table.expire();
     CHECK(tasks.table.stats().finished == 0);
-}
-
-TEST_CASE("a hundred thousand finished tasks do not slow the next ones down", "[tasks][retention][slow]") {
-    const auto time_of_1000 = [](Tasks& tasks) {
-        const auto before = real_clock().now();
-        for (int i = 0; i < 1000; ++i)
-            tasks.table.get(tasks.finished(), "uid:1");
-        return real_clock().now() - before;
-    };
-    Tasks empty({.max_tasks = 200'000}), full({.max_tasks = 200'000});
-    for (int i = 0; i < 100'000; ++i)
-        full.finished();
-    auto of_full = SteadyTime::duration::max(), of_empty = of_full / 10;
-    // The best of several rounds: what the machine does besides is not meant.
-    for (int round = 0; round < 20 && of_full >= 10 * of_empty; ++round) {
-        of_empty = std::min(of_empty, time_of_1000(empty));
-        of_full = std::min(of_full, time_of_1000(full));
-    }
-    CHECK(of_full < 10 * of_empty);  // linear work would be a thousand times slower
 }

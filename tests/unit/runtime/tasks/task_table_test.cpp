@@ -1,10 +1,8 @@
 // What tasks are, who may see them, how they end, and who waits for them.
 
-#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <limits>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -23,30 +21,6 @@ namespace {
 Ids newest_first(const Ids& created) { return {created.rbegin(), created.rend()}; }
 
 }  // namespace
-
-TEST_CASE("a new task is pending and has an id of its own, its method, owner, times and no progress", "[tasks]") {
-    Tasks tasks;
-    const auto id = tasks.table.create({"train", "uid:7", 5s, {}}).value();
-    const auto info = tasks.table.get(id, "uid:7").value();
-    CHECK(info.id == id);
-    CHECK(info.method == "train");
-    CHECK(info.owner == "uid:7");
-    CHECK(info.state == TaskState::pending);
-    CHECK(info.created_at == tasks.clock.wall_time());
-    CHECK(info.updated_at == info.created_at);
-    CHECK(info.ttl == 5s);
-    CHECK_FALSE(info.fraction);
-    CHECK(info.outcome == nullptr);
-    std::set<std::string> ids;
-    for (int i = 0; i < 100; ++i)
-        ids.insert(tasks.make());
-    CHECK(ids.size() == 100);
-    for (const auto& made : ids) {  // 128 bits in hexadecimal
-        CHECK(made.size() == 34);
-        CHECK(made.starts_with("t-"));
-        CHECK(made.find_first_not_of("0123456789abcdef", 2) == std::string::npos);
-    }
-}
 
 TEST_CASE("a task ends once, as its outcome or its cancel says: what comes after is dropped", "[tasks]") {
     Tasks tasks;
@@ -111,22 +85,6 @@ TEST_CASE("cancel calls a task's cancel function once, which may use the table, 
         CHECK(tasks.table.cancel(id, "uid:1")->state == (has_ended ? TaskState::completed : TaskState::cancelled));
     CHECK(seen == (has_ended ? std::vector<TaskState>{} : std::vector{TaskState::cancelled}));
     CHECK(watched.expired());  // the function and what it owns are gone
-}
-
-TEST_CASE("somebody else's task looks like one that there is not: it cannot be seen, waited for or cancelled",
-          "[tasks]") {
-    Tasks tasks;
-    const auto hers = tasks.make("uid:1");
-    for (const auto& id : {hers, std::string("t-0")}) {
-        CHECK_FALSE(tasks.table.get(id, "uid:2"));
-        CHECK_FALSE(tasks.table.wait(id, "uid:2", SteadyTime::max()));
-        CHECK_FALSE(tasks.table.cancel(id, "uid:2"));
-    }
-    CHECK(tasks.state(hers) == TaskState::pending);
-    tasks.table.started("t-0");
-    tasks.table.progress("t-0", 1, "");
-    tasks.table.finish("t-0", outcome());
-    CHECK_FALSE(tasks.table.cancel("t-0", std::nullopt));
 }
 
 TEST_CASE("states have the protocol's names, both ways", "[tasks]") {
@@ -216,28 +174,6 @@ TEST_CASE("a page holds 100 tasks unless asked for, 1 at least and 1000 at most"
     CHECK(tasks.list().size() == 100);
     for (const auto& [limit, size] : {std::pair<std::size_t, std::size_t>{0, 1}, {5000, 1000}})
         CHECK(tasks.list({.owner = {}, .state = {}, .cursor = {}, .limit = limit}).size() == size);
-}
-
-TEST_CASE("all who wait for a task wake when it ends, and nobody else", "[tasks][wait]") {
-    Tasks tasks;
-    const auto id = tasks.running();
-    const auto result = outcome();
-    std::atomic<int> saw{0};
-    {
-        std::vector<std::jthread> waiters;
-        for (int i = 0; i < 50; ++i) {
-            waiters.emplace_back([&] {
-                const auto info = tasks.table.wait(id, "uid:1", patience());
-                if (info && info->state == TaskState::completed && info->outcome == result) ++saw;
-            });
-        }
-        for (int i = 0; i < 1000; ++i)
-            tasks.finished();
-        CHECK(saw == 0);
-        tasks.table.finish(id, result);
-    }
-    CHECK(saw == 50);
-    CHECK(tasks.table.wait(id, std::nullopt, SteadyTime::max())->state == TaskState::completed);  // at once
 }
 
 TEST_CASE("cancel and close wake those who wait", "[tasks][wait]") {

@@ -70,45 +70,6 @@ TEST_CASE("a job on its caller's thread counts as that of a worker", "[tasks][po
     CHECK_FALSE(pool.run_here(last.job));
 }
 
-TEST_CASE("as many jobs run at once as there are workers, and the next waits", "[tasks][pool]") {
-    HeldJob a, b, c;
-    WorkerPool pool({.workers = 2});
-    for (auto* held : {&a, &b, &c})
-        pool.submit(held->job);
-    REQUIRE(a.runs.wait());
-    REQUIRE(b.runs.wait());
-    CHECK(pool.stats().busy == 2);
-    CHECK(pool.stats().queued == 1);
-    CHECK(c.runs.count() == 0);
-    a.go.set();
-    CHECK(c.runs.wait());
-    b.go.set();
-    c.go.set();
-}
-
-TEST_CASE("a full queue rejects at once, tasks first: they leave an eighth to calls, and one of two places",
-          "[tasks][pool]") {
-    CHECK(WorkerLimits{.queue_limit = 1024}.kept_for_calls() == 128);
-    CHECK(WorkerLimits{.queue_limit = 2}.kept_for_calls() == 1);
-    CHECK(WorkerLimits{.queue_limit = 1}.kept_for_calls() == 0);
-
-    HeldJob running, task, late_task, call, late_call;
-    task.job->is_task = late_task.job->is_task = true;
-    WorkerPool pool({.workers = 1, .queue_limit = 2});
-    REQUIRE(pool.submit(running.job) == Submitted::accepted);
-    CHECK(pool.submit(task.job) == Submitted::accepted);
-    CHECK(pool.submit(late_task.job) == Submitted::full);
-    CHECK(pool.submit(call.job) == Submitted::accepted);
-    CHECK(pool.submit(late_call.job) == Submitted::full);
-    CHECK(pool.stats().rejected == 2);
-    for (auto* held : {&running, &task, &call})
-        held->go.set();
-    REQUIRE(call.done.wait());
-    late_task.go.set();
-    CHECK(pool.submit(late_task.job) == Submitted::accepted);
-    CHECK(late_task.done.wait());
-}
-
 TEST_CASE("a queue full of blocked jobs rejects no job that can run at once", "[tasks][pool]") {
     const auto group = make_group(1);
     HeldJob running({group});
