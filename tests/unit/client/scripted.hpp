@@ -202,8 +202,9 @@ struct ScriptedAsync {
               std::move(options),
               client::Dependencies{std::unique_ptr<net::Client>(sender), std::move(ports), &real_clock(), {}})) {}
 =======
-              std::move(options), client::Dependencies{std::unique_ptr<client::RequestSender>(sender),
-                                                       std::make_unique<NoPorts>(), &real_clock(), {}})) {}
+              std::move(options),
+              client::Dependencies{
+                  std::unique_ptr<client::RequestSender>(sender), std::make_unique<NoPorts>(), &real_clock(), {}})) {}
 >>>>>>> lean_tests
     ~ScriptedAsync() { core->stop(); }
     static AsyncOptions one_thread() {
