@@ -135,7 +135,7 @@ public:
         try {
             Attempt attempt;
             do {
-                const Place place = supervisor_->take(context, wanted_);
+                const Place place = supervisor_->take(context, wanted_, deadline_);
                 attempt = try_once(context, place.run(), result);
             } while (attempt.again);
             return std::move(attempt.failure);
@@ -160,7 +160,7 @@ private:
             return {};
         } catch (const TransportFailure& error) {
             if (context.cancelled()) throw CancelledError();
-            const std::string end = run->end(kSeenLater);
+            const std::string end = run->end(std::min(kSeenLater, time_left()));
             if (!end.empty() && !error.may_have_run() && wanted_ == nullptr) return {{}, true};
             return {
                 worker_died((end.empty() ? error.what() : end) + (wanted_ != nullptr && !end.empty() ? kLost : ""))};

@@ -162,14 +162,14 @@ Supervisor::Chosen Supervisor::choose(State& state, const RunPointer& wanted, Ru
     return Chosen::one;
 }
 
-Place Supervisor::take(const Context& context, const RunPointer& wanted) {
+Place Supervisor::take(const Context& context, const RunPointer& wanted, SteadyTime deadline) {
     RunPointer run;
     Chosen chosen = Chosen::none_yet;
     std::string last_end;
     {
         const std::stop_callback wake(context.stop_token(), [this] { state_.wake_all(); });
         auto state = state_.lock();
-        state.wait([&](State& now) {
+        state.wait_until(deadline, [&](State& now) {
             chosen = choose(now, wanted, run);
             return chosen != Chosen::none_yet || context.cancelled();
         });

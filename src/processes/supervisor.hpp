@@ -78,9 +78,9 @@ public:
     std::string description() const;
 
     /// Takes a place in the process with the fewest calls; `wanted`: in this run. Waits while no process is ready.
-    /// Throws CancelledError if the call is cancelled before, NoProcess if `wanted` has ended, if the processes were
-    /// stopped, or if each has ended several times before it was ready.
-    Place take(const Context& context, const RunPointer& wanted = nullptr);
+    /// Throws CancelledError if the call is cancelled or the deadline is over before, NoProcess if `wanted` has ended,
+    /// if the processes were stopped, or if each has ended several times before it was ready.
+    Place take(const Context& context, const RunPointer& wanted, SteadyTime deadline);
 
     /// The threads of streams.
     Pumps& pumps() { return pumps_; }

@@ -125,11 +125,12 @@ ServerOptions on_any_port() {
 }
 
 struct Served {
-    explicit Served(std::size_t processes = 2, ServerOptions options = on_any_port(), std::string role = "worker")
+    explicit Served(std::size_t processes = 2, ServerOptions options = on_any_port(), std::string role = "worker",
+                    std::chrono::milliseconds first_delay = 10ms)
         : workers({.processes = processes,
                    .command = {"/proc/self/exe", "role: " + role},
-                   .first_delay = 10ms,
-                   .longest_delay = 50ms}),
+                   .first_delay = first_delay,
+                   .longest_delay = std::max(first_delay, 50ms)}),
           server(workers.share(functions()), std::move(options)) {
         workers.start();
         server.start();
@@ -363,6 +364,16 @@ TEST_CASE("a call ends in its process at its deadline, with its caller, and when
     CHECK(served->call<nlohmann::json>("server.cancel_call", "n")["cancelled"] == "n");
     CHECK_THAT(cancelled.read().body, ContainsSubstring("-32004"));
     CHECK(ended(3));
+}
+
+TEST_CASE("a call does not wait for a process beyond its deadline", "[processes]") {
+    const Served served(1, on_any_port(), "worker", 30s);
+    CHECK_THROWS_AS(served->call<int>("die", "exit"), FunctionFailed);
+    const HttpReply late =
+        http_request(served.server.port(), "POST", "/jsonrpc", R"({"jsonrpc":"2.0","method":"pid","params":[],"id":1})",
+                     {{"Request-Timeout", "100"}});
+    CHECK_THAT(late.body, ContainsSubstring("-32002"));
+    CHECK_FALSE(served.workers.status().front().ready);
 }
 
 TEST_CASE("tasks report progress and are cancelled in the process", "[processes]") {
