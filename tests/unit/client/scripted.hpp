@@ -196,8 +196,9 @@ struct ScriptedAsync {
     ScriptedAsync(std::vector<Reply> script, AsyncOptions options)
         : sender(new ScriptedRequests(std::move(script))),
           core(std::make_shared<client::AsyncCore>(
-              std::move(options), client::Dependencies{std::unique_ptr<client::RequestSender>(sender),
-                                                       std::make_unique<NoPorts>(), &real_clock(), {}})) {}
+              std::move(options),
+              client::Dependencies{
+                  std::unique_ptr<client::RequestSender>(sender), std::make_unique<NoPorts>(), &real_clock(), {}})) {}
     ~ScriptedAsync() { core->stop(); }
     static AsyncOptions one_thread() {
         AsyncOptions options;

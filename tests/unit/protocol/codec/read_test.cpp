@@ -123,9 +123,7 @@ public:
         if (found == values.end()) throw codec::Unresolved(json_rpc::unknown_or_expired("tensor", "e"));
         return found->second;
     }
-    ObjectPointer object(const Json&) override {
-        throw codec::Unresolved(json_rpc::unknown_or_expired("object", "e"));
-    }
+    ObjectPointer object(const Json&) override { throw codec::Unresolved(json_rpc::unknown_or_expired("object", "e")); }
     void add(const Json& name, codec::Value value) {
         values[name] = std::make_shared<const codec::Value>(std::move(value));
     }

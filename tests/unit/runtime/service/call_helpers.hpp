@@ -57,8 +57,7 @@ struct Calls {
     /// The id of a new task.
     std::string submit(const std::string& method, Json params) {
         const Json arguments = std::move(params);
-        const auto submitted =
-            dispatcher.submit({method, arguments, {"uid:1", "s-1", {}}, std::nullopt, {}, port}, {});
+        const auto submitted = dispatcher.submit({method, arguments, {"uid:1", "s-1", {}}, std::nullopt, {}, port}, {});
         return std::get<std::optional<tasks::TaskInfo>>(submitted).value().id;
     }
     tasks::TaskInfo ended(const std::string& id) { return *dispatcher.tasks().wait(id, std::nullopt, patience()); }
