@@ -316,8 +316,7 @@ TEST_CASE("an admin reads the last lines of the log and goes on after them, nobo
         });
     }));
     CHECK(daemon.call("log.tail", {{"after", 0}, {"limit", 1}}, bearer('b'))["next"] == 1);
-    CHECK(
-        daemon.call("log.tail", {{"after", 1'000'000}}, bearer('b'))["lines"].empty());  // a number of an earlier start
+    CHECK(daemon.call("log.tail", {{"after", 1'000'000}}, bearer('b'))["lines"].empty());  // of an earlier start
 }
 
 TEST_CASE("the command line prints the last lines, and follows the log", "[server][log]") {

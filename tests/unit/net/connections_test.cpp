@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
-#include <catch2/generators/catch_generators.hpp>
 #include <cerrno>
 
 #include "test_server.hpp"
