@@ -45,8 +45,8 @@ struct CallSpec {
     bool is_notification = false;                      ///< answered before it has run
     FunctionTable::EntryPointer function{};            ///< the function of `method`; null: it is looked up
     /// Begins to watch the caller; the token says that it is gone. Set: a call that another process runs
-    /// (PassedOnCall) runs on this thread, and with `runs_here` each call, as if it was marked inline_, unless it has
-    /// to wait for others.
+    /// (PassedOnCall) runs on this thread, and with `runs_here` each call, as one of a function that is marked inline_
+    /// does, unless it has to wait for others.
     std::function<std::stop_token()> watch_caller{};
     bool runs_here = false;
 };
@@ -87,8 +87,8 @@ struct TaskOptions {
 /// Runs shared functions. Checks the arguments, then looks for the run of the idempotency key, a cached result, and an
 /// equal call in flight. If there is none, puts the call into the queue.
 ///
-/// Thread safety: all methods from any thread. Only drain(), and call() for functions marked inline_, wait for user
-/// code.
+/// Thread safety: all methods from any thread. Only drain(), and call() for what runs on its thread (CallSpec), wait
+/// for user code.
 class Dispatcher {
 public:
     Dispatcher(const Registry& registry, DispatcherOptions options, const Clock& clock = real_clock());

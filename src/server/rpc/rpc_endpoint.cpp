@@ -286,7 +286,7 @@ void RpcEndpoint::finish(Message& message, Item& item) const {
     item.queue = execution->queue_time();
     item.compute = execution->compute_time();
     // A run on this thread was ended by its deadline.
-    if (item.outcome && item.outcome->code() == static_cast<int>(ErrorCode::cancelled) &&
+    if (item.outcome && !message.is_batch && item.outcome->code() == static_cast<int>(ErrorCode::cancelled) &&
         real_clock().now() >= item.deadline) {
         item.outcome = nullptr;
     }

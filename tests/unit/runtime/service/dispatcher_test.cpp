@@ -3,6 +3,7 @@
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <stop_token>
 #include <thread>
 
 #include "support/daemon.hpp"
@@ -271,4 +272,18 @@ TEST_CASE("a live task is cancelled for the equal calls that joined its run, als
     CHECK(Calls::end_of(*joined.waiter) == kCancelled);
     CHECK(calls.ended(id).state == tasks::TaskState::cancelled);
     CHECK(calls.ended(later).state == tasks::TaskState::failed);
+}
+
+TEST_CASE("a call of an inline function outlives its caller", "[dispatcher]") {
+    Registry registry;
+    registry.add(
+        "four", [] { return 4; }, execution::inline_);
+    Calls calls(registry);
+    std::stop_source gone;
+    gone.request_stop();
+    const Json none;
+    runtime::CallSpec spec{"four", none, {"uid:1", "s-1", {}}, std::nullopt, "key", calls.port};
+    spec.watch_caller = [&] { return gone.get_token(); };
+    const auto call = calls.dispatcher.call(spec);
+    CHECK(Calls::end_of(*std::get<runtime::StartedCall>(call).waiter) == 4);
 }
