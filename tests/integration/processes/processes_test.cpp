@@ -343,25 +343,26 @@ TEST_CASE("deadlines are those of the callers, and functions are told them", "[p
 TEST_CASE("a call ends in its process at its deadline, with its caller, and when an operator cancels it",
           "[processes]") {
     const Served served(1);
-    const std::string nap = R"({"jsonrpc":"2.0","method":"nap","params":[],"id":"n"})";
+    const std::string nap = R"({"jsonrpc":"2.0","method":"nap","params":[],"id":1})";
     const auto ended = [&](int naps) { return eventually([&] { return served->call<int>("ended_naps") == naps; }); };
-    const auto runs = [&] {
-        return eventually([&] { return served->call<nlohmann::json>("server.calls")["total"] == 1; });
+    const auto running = [&](int calls) {
+        return eventually([&] { return served->call<nlohmann::json>("server.calls")["total"] == calls; });
     };
     const int port = served.server.port();
     const HttpReply late = http_request(port, "POST", "/jsonrpc", nap, {{"Request-Timeout", "200"}});
     CHECK_THAT(late.body, ContainsSubstring("-32002") && ContainsSubstring("Request-Timeout"));
-    CHECK(ended(1));
+    CHECK((ended(1) && running(0)));
     {
         HttpPeer leaves(port);
         leaves.request("POST", "/jsonrpc", nap);
-        CHECK(runs());
+        CHECK(running(1));
     }
-    CHECK(ended(2));
+    CHECK((ended(2) && running(0)));
     HttpPeer cancelled(port);
     cancelled.request("POST", "/jsonrpc", nap);
-    CHECK(runs());
-    CHECK(served->call<nlohmann::json>("server.cancel_call", "n")["cancelled"] == "n");
+    CHECK(running(1));
+    const auto calls = served->call<nlohmann::json>("server.calls")["calls"];
+    served->call<nlohmann::json>("server.cancel_call", calls.at(0)["id"].get<std::string>());
     CHECK_THAT(cancelled.read().body, ContainsSubstring("-32004"));
     CHECK(ended(3));
 }
