@@ -55,7 +55,8 @@ TEST_CASE("a job runs on a thread of the pool, which has a name for debuggers an
 TEST_CASE("a job on its caller's thread counts as that of a worker", "[tasks][pool]") {
     HeldJob here, next, last;
     WorkerPool pool({.workers = 1});
-    std::thread caller([&] { CHECK(pool.run_here(here.job)); });
+    bool ran = false;
+    std::thread caller([&] { ran = pool.run_here(here.job); });
     REQUIRE(here.runs.wait());
     CHECK(pool.stats().busy == 1);
     CHECK_FALSE(pool.run_here(last.job));
@@ -64,6 +65,7 @@ TEST_CASE("a job on its caller's thread counts as that of a worker", "[tasks][po
     CHECK_FALSE(pool.drain(real_clock().now() + 10ms));
     here.go.set();
     caller.join();
+    CHECK(ran);
     CHECK(next.runs.wait());  // on the worker
     next.go.set();
     CHECK(pool.drain(real_clock().now() + 10s));
