@@ -54,7 +54,7 @@ struct PyBatch {
     Batch batch;
 };
 
-/// `keep`, unless it is None, gets the receipt, also that of a call that failed.
+/// Calls `keep` with the receipt, also after a call that failed, unless `keep` is None.
 nb::object call(const PyClient& self, const std::string& method, const nb::tuple& positional, const nb::dict& named,
                 nb::handle convert, const nb::object& keep) {
     const PyArguments arguments(positional, named);

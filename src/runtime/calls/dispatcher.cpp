@@ -205,8 +205,7 @@ std::optional<Error> Dispatcher::enqueue(const std::shared_ptr<Execution>& execu
     tasks::Groups groups = groups_of(prepared, owner.session);
     const bool waits = !groups.empty() || as_task;
     const auto run_here = [&](const auto& run) {
-        const bool watched = prepared.runs_here || prepared.passed_on != nullptr;
-        const std::stop_token gone = watched ? prepared.watch_caller() : std::stop_token();
+        const std::stop_token gone = prepared.watch_caller ? prepared.watch_caller() : std::stop_token();
         const std::stop_callback cancels(gone, [&] { execution->cancel(); });
         return run();
     };

@@ -60,7 +60,6 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
 
     Prepared prepared{found, {}, options_.call_timeout, source.uses()};
     Execution::Setup& run = prepared.run;
-    prepared.watch_caller = spec.watch_caller;
     prepared.runs_here = spec.runs_here;
     run.function = function.shared;
     run.call = std::move(binding.call);
@@ -93,6 +92,7 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
     }
     const bool can_be_joined = !spec.idempotency_key.empty() || !prepared.cache_key.empty() || prepared.batch;
     if (spec.watch_caller && !can_be_joined) prepared.passed_on = dynamic_cast<PassedOnCall*>(run.call.get());
+    if (spec.runs_here || prepared.passed_on != nullptr) prepared.watch_caller = spec.watch_caller;
     if (options.timeout.count() > 0) prepared.timeout = options.timeout;
     if (spec.timeout) prepared.timeout = *spec.timeout;
     return prepared;

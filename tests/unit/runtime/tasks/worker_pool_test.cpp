@@ -52,7 +52,7 @@ TEST_CASE("a job runs on a thread of the pool, which has a name for debuggers an
     CHECK(std::string(name) == "st-worker-1");
 }
 
-TEST_CASE("a job on its caller's thread counts as that of a worker", "[tasks][pool]") {
+TEST_CASE("a job that runs on its caller's thread takes the place of a worker", "[tasks][pool]") {
     HeldJob here, next, last;
     WorkerPool pool({.workers = 1});
     bool ran = false;
