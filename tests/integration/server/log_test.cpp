@@ -60,6 +60,8 @@ HeaderList named(const std::string& id) { return {{"X-Request-Id", id}}; }
 /// A call that streams, over a WebSocket.
 void count_to(const Client& client, int last) {
     auto call = client.stream<std::int64_t>("count", shared_tensor::named("up_to", last));
+    for (auto numbers = call.reader<std::int64_t>(); numbers.next();) {  // else the function may stop early
+    }
     CHECK(call.result() == last);
 }
 

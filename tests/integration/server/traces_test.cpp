@@ -106,6 +106,8 @@ TEST_CASE("notifications, items of batches and calls that stream have spans", "[
     CallOptions options;
     options.traceparent = kTrace;
     auto stream = client.with(options).stream<std::int64_t>("count", named("up_to", 3));
+    for (auto numbers = stream.reader<std::int64_t>(); numbers.next();) {  // else the function may stop early
+    }
     CHECK(stream.result() == 3);
     CHECK(collector.span({{"name", "count"}})["parentSpanId"] == kCallerId);
 }
