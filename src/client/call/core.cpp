@@ -10,6 +10,7 @@
 #include "base/log/log.hpp"
 #include "client/call/failure.hpp"
 #include "client/local/shared_memory.hpp"
+#include "local/channel/channel.hpp"
 #include "net/message/fields.hpp"
 #include "net/message/text.hpp"
 #include "net/web_socket/web_socket.hpp"
@@ -94,8 +95,8 @@ Outgoing Core::request(std::string_view method, const CallArguments& arguments, 
     return request;
 }
 
-Incoming Core::send(const Outgoing& request, const CallOptions& options, Receipt* receipt) {
-    Times times = times_of(options);
+Incoming Core::send(const Outgoing& request, const CallOptions& options, Receipt* receipt, Times times) {
+    const local::WaitLimit limit(times.deadline, options.stop);
     if (receipt != nullptr) {
         *receipt = {};
         receipt->request_id = name_of(request);
@@ -354,7 +355,12 @@ void Core::call(std::string_view method, const CallArguments& arguments, detail:
                 const CallOptions& options, Receipt* receipt) {
     if (receipt != nullptr) *receipt = {};
     check_stop(options, method);
-    send(request(method, arguments, options), options, receipt).result(slot);
+    const auto answer = [&] {
+        const Times times = times_of(options);
+        const local::WaitLimit limit(times.deadline, options.stop);
+        return send(request(method, arguments, options), options, receipt, times);
+    };
+    answer().result(slot);
 }
 
 /// True if the server could not open memory that an argument named, and the request will not name that memory when it

@@ -107,18 +107,25 @@ Channel::Answer Channel::ask(const std::string& method, Json params,
         return state.next_id++;
     });
     if (!id) throw ChannelGone("the local channel is closed");
+    const std::stop_callback stops(WaitLimit::stop(), [&] { forget(*id); });
     const bool sent = send({print({method, std::move(params), Json(*id), nullptr}), std::move(descriptors)});
-    if (!sent || future.wait_for(kAnswerWithin) != std::future_status::ready) {
-        state_.with([&](State& state) { state.waiting.erase(*id); });
+    const SteadyTime deadline = WaitLimit::deadline(real_clock().now() + kAnswerWithin);
+    if (!sent || future.wait_until(deadline) != std::future_status::ready) {
+        forget(*id);
         throw ChannelGone("the server does not answer on the local channel");
     }
     try {
         auto answer = future.get();
         if (const auto* error = std::get_if<json_rpc::Error>(&answer)) throw *error;
         return std::move(std::get<Answer>(answer));
-    } catch (const std::future_error&) {  // a broken promise: see end()
-        throw ChannelGone("the local channel was closed before the answer came");
+    } catch (const std::future_error&) {  // a broken promise: see forget() and end()
+        throw ChannelGone("the local channel was closed, or the call was stopped, before the answer came");
     }
+}
+
+/// Breaks the promise of a request that may wait for an answer.
+void Channel::forget(std::uint64_t id) {
+    const auto broken = state_.with([&](State& state) { return state.waiting.extract(id); });
 }
 
 bool Channel::tell(const char* method, const char* list, std::span<const std::string> ids) {
@@ -127,7 +134,7 @@ bool Channel::tell(const char* method, const char* list, std::span<const std::st
 
 bool Channel::send(const OutgoingPacket& packet) const {
     if (!process_.is_here()) return false;
-    const SteadyTime deadline = real_clock().now() + kSendWithin;
+    const SteadyTime deadline = WaitLimit::deadline(real_clock().now() + kSendWithin);
     while (!state_.with([](const State& state) { return state.gone; })) {
         switch (send_packet(socket_.get(), packet)) {
             case Sent::yes: return true;

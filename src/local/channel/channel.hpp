@@ -1,17 +1,21 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <future>
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "base/system/fork.hpp"
 #include "local/channel/packet.hpp"
@@ -29,6 +33,29 @@ OutgoingPacket notification(const char* method, const char* list, std::span<cons
 class ChannelGone : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
+};
+
+/// While it lives, its thread waits on local channels until `deadline` at most, and no longer when `stop` is requested:
+/// the limits of the call that needs the channel. Of nested limits the inner one holds.
+class WaitLimit {
+public:
+    WaitLimit(SteadyTime deadline, std::stop_token stop)
+        : deadline_(deadline), stop_(std::move(stop)), outer_(std::exchange(innermost_, this)) {}
+    WaitLimit(const WaitLimit&) = delete;
+    WaitLimit& operator=(const WaitLimit&) = delete;
+    ~WaitLimit() { innermost_ = outer_; }
+
+    /// The sooner of the thread's limit and `deadline`.
+    static SteadyTime deadline(SteadyTime deadline) {
+        return innermost_ == nullptr ? deadline : std::min(deadline, innermost_->deadline_);
+    }
+    static std::stop_token stop() { return innermost_ == nullptr ? std::stop_token() : innermost_->stop_; }
+
+private:
+    inline static thread_local const WaitLimit* innermost_ = nullptr;
+    const SteadyTime deadline_;
+    const std::stop_token stop_;
+    const WaitLimit* const outer_;
 };
 
 /// A client's end of a local channel: requests to the server, and notifications in both directions. It has its own
@@ -50,8 +77,8 @@ public:
         json_rpc::Json result;
         std::vector<UniqueFd> descriptors;
     };
-    /// Sends a request and returns its answer. Blocks, for about 12 s at most. Throws ChannelGone if no answer came,
-    /// and the server's error as json_rpc::Error.
+    /// Sends a request and returns its answer. Blocks, for about 12 s at most, and within the thread's WaitLimit.
+    /// Throws ChannelGone if no answer came, and the server's error as json_rpc::Error.
     Answer ask(const std::string& method, json_rpc::Json params,
                std::vector<std::shared_ptr<const UniqueFd>> descriptors = {});
     /// Sends a notification. Returns false if the server is gone, or does not read for 2 s.
@@ -69,6 +96,7 @@ private:
         std::unordered_map<std::uint64_t, Promise> waiting;
     };
     bool send(const OutgoingPacket& packet) const;
+    void forget(std::uint64_t id);
     void receive();
     void received(Packet packet);
     void end();

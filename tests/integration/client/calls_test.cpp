@@ -294,6 +294,10 @@ TEST_CASE_METHOD(Example, "A stopped server is given up at the deadline", "[clie
     client.ping();
     server.daemon.child().freeze();
     CHECK_THROWS_AS(client.with({.timeout = 200ms}).call("add", 1, 2), DeadlineExceeded);
+    const Client fresh = server.client();  // it has no local channel yet
+    const auto start = std::chrono::steady_clock::now();
+    CHECK_THROWS_AS(fresh.with({.timeout = 200ms}).call("scale", ramp(1 << 20), 2.0), DeadlineExceeded);
+    CHECK(std::chrono::steady_clock::now() - start < 5s);
     server.daemon.child().signal(SIGCONT);
     CHECK(client.call<double>("add", 1, 2) == 3);
 }

@@ -41,6 +41,25 @@ TEST_CASE("who waits for an answer is told when the channel ends instead", "[loc
     CHECK_THROWS_AS(client.channel.ask("another", nullptr), local::ChannelGone);
 }
 
+TEST_CASE("a request to a server that does not answer ends at the call's deadline, or when the call is stopped",
+          "[local]") {
+    ChannelUnderTest test;
+    ClientEnd client(test.options.path);
+    const SteadyTime start = real_clock().now();
+    {
+        const local::WaitLimit limit(start + 50ms, {});
+        CHECK_THROWS_WITH(client.channel.ask("request", nullptr), "the server does not answer on the local channel");
+    }
+    std::stop_source stop;
+    const local::WaitLimit limit(start + 1min, stop.get_token());
+    std::jthread stops([&] {
+        test.recorder.packets.wait(2);
+        stop.request_stop();
+    });
+    CHECK_THROWS_WITH(client.channel.ask("another", nullptr), ContainsSubstring("the call was stopped"));
+    CHECK(real_clock().now() - start < 5s);  // without limits: 10 s each
+}
+
 TEST_CASE("a socket that is in use or is not there is named", "[local]") {
     ChannelUnderTest test;
     local::ChannelServerOptions again = test.options;
