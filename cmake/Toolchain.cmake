@@ -57,6 +57,10 @@ function(shared_tensor_own_code target)
   if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     target_compile_options(${target} PRIVATE -Wno-restrict)
   endif()
+  # A class of a .cpp file may have members of types of its anonymous namespace, also where files are compiled together.
+  if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
   # Instrumented code confuses gcc's warnings about values: they are errors in ordinary builds only.
   if(SHARED_TENSOR_WERROR AND NOT SHARED_TENSOR_SANITIZE AND NOT SHARED_TENSOR_COVERAGE)
     target_compile_options(${target} PRIVATE -Werror)

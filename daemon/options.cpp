@@ -47,7 +47,7 @@ void add_lines(std::string& out, std::string_view what, std::string_view text) {
     out += line + '\n';
 }
 
-[[noreturn]] void reject(const std::string& source, const std::string& why) {
+[[noreturn]] void reject_option(const std::string& source, const std::string& why) {
     throw std::invalid_argument(source + ": " + why);
 }
 
@@ -98,13 +98,13 @@ void apply_flags(const std::vector<Option>& table, const cxxopts::ParseResult& g
 }
 
 [[noreturn]] void reject_unknown(const std::string& argument, const std::vector<Option>& table) {
-    if (!argument.starts_with('-')) reject(argument, std::string("unexpected argument") + kListed);
+    if (!argument.starts_with('-')) reject_option(argument, std::string("unexpected argument") + kListed);
     const std::string word = argument.substr(0, argument.find('='));
     std::vector<std::string_view> names = server::names_of(table);
     for (const OtherOption& other : kOtherOptions)
         names.push_back(other.name);
     const std::size_t name = std::min(word.find_first_not_of('-'), word.size());
-    reject(word, server::no_such_option(std::string_view(word).substr(name), names) + kListed);
+    reject_option(word, server::no_such_option(std::string_view(word).substr(name), names) + kListed);
 }
 
 cxxopts::ParseResult parse_line(cxxopts::Options& line, const std::vector<Option>& table, int argc, char** argv) {

@@ -40,21 +40,21 @@ std::string line_about(const std::string& path, const std::string& why) {
     return line;
 }
 
-[[noreturn]] void reject(const std::string& path, const std::string& why) {
+[[noreturn]] void reject_plugin(const std::string& path, const std::string& why) {
     throw std::runtime_error(line_about(path, why));
 }
 
 std::string absolute(const std::string& path) {
     const std::unique_ptr<char, decltype(&std::free)> resolved(::realpath(path.c_str(), nullptr), &std::free);
-    if (!resolved) reject(path, "no such file");
+    if (!resolved) reject_plugin(path, "no such file");
     return resolved.get();
 }
 
 void check_file(const std::string& path) {
     struct stat status {};
-    if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) reject(path, "not a file");
-    if (const std::string rejection = rejection_of_writers(path); !rejection.empty()) reject(path, rejection);
-    if (belongs_to_another(path)) reject(path, "belongs to another user: its code would run as you");
+    if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) reject_plugin(path, "not a file");
+    if (const std::string rejection = rejection_of_writers(path); !rejection.empty()) reject_plugin(path, rejection);
+    if (belongs_to_another(path)) reject_plugin(path, "belongs to another user: its code would run as you");
 }
 
 namespace fs = std::filesystem;
@@ -90,11 +90,12 @@ std::string libtorch_rejection(const std::string& path, const ElfNeeds& needs) {
 
 void check_library(const std::string& path) {
     const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!file) reject(path, "cannot be opened: permission denied, or it is gone");
+    if (!file) reject_plugin(path, "cannot be opened: permission denied, or it is gone");
     ElfNeeds needs;
     if (const std::string rejection = elf_rejection_of_file(file.get(), needs); !rejection.empty())
-        reject(path, rejection);
-    if (const std::string rejection = libtorch_rejection(path, needs); !rejection.empty()) reject(path, rejection);
+        reject_plugin(path, rejection);
+    if (const std::string rejection = libtorch_rejection(path, needs); !rejection.empty())
+        reject_plugin(path, rejection);
 }
 
 /// Copies a record from an address in this process; nullopt if there is no memory. Following an invalid pointer would
@@ -130,34 +131,34 @@ detail::PluginManifest checked_manifest(const std::string& path, const void* add
     };
     static const std::string kDamaged =
         "its manifest is damaged: build it again with SHARE of shared_tensor " SHARED_TENSOR_VERSION;
-    if (address == nullptr) reject(path, "shared_tensor_plugin_v1 returns no manifest (a null pointer)");
+    if (address == nullptr) reject_plugin(path, "shared_tensor_plugin_v1 returns no manifest (a null pointer)");
     const auto start = copy_of<Start>(address);
-    if (!start) reject(path, kDamaged);
+    if (!start) reject_plugin(path, kDamaged);
     if (start->struct_size != sizeof(detail::PluginManifest) || start->abi != SHARED_TENSOR_PLUGIN_ABI) {
-        reject(path, "built for plugin ABI " + std::to_string(start->abi) + ", this server has " +
-                         std::to_string(SHARED_TENSOR_PLUGIN_ABI) +
-                         ": rebuild it against shared_tensor " SHARED_TENSOR_VERSION);
+        reject_plugin(path, "built for plugin ABI " + std::to_string(start->abi) + ", this server has " +
+                                std::to_string(SHARED_TENSOR_PLUGIN_ABI) +
+                                ": rebuild it against shared_tensor " SHARED_TENSOR_VERSION);
     }
     const auto manifest = copy_of<detail::PluginManifest>(address);
-    if (!manifest) reject(path, kDamaged);
+    if (!manifest) reject_plugin(path, kDamaged);
     if (manifest->framework == nullptr) return *manifest;
     const auto framework = copy_of<detail::Framework>(manifest->framework);
     const auto torch = framework ? text_of(framework->version) : std::nullopt;
-    if (!torch) reject(path, kDamaged);
+    if (!torch) reject_plugin(path, kDamaged);
     const models::Libtorch loaded = models::loaded_libtorch();
     if (!torch->empty() && !loaded.version.empty() && *torch != loaded.version)
-        reject(path, "built with libtorch " + *torch + ", this process has " + loaded.path + " (" + loaded.version +
-                         "): build the plugin with this libtorch");
+        reject_plugin(path, "built with libtorch " + *torch + ", this process has " + loaded.path + " (" +
+                                loaded.version + "): build the plugin with this libtorch");
     return *manifest;
 }
 
 void check_records(const std::string& path, const detail::ShareRecord* records) {
-    if (records == nullptr) reject(path, "shares no function");
+    if (records == nullptr) reject_plugin(path, "shares no function");
     std::set<const void*> seen;
     for (const void* next = records; next != nullptr;) {
         const auto record = copy_of<detail::ShareRecord>(next);
         if (!record || !copy_of<const void*>(record->function) || !seen.insert(next).second)
-            reject(path, "its list of functions is damaged: share functions with SHARE only");
+            reject_plugin(path, "its list of functions is damaged: share functions with SHARE only");
         next = record->next;
     }
 }
@@ -169,9 +170,9 @@ void add_devices(const std::string& path, void* handle) {
     if (entry == nullptr) return;
     const tensor::DeviceKindEntry* const devices = entry();
     if (std::string_view(devices->version) != SHARED_TENSOR_VERSION)
-        reject(path, std::string("its devices are of shared_tensor ") + devices->version +
-                         ", this server is " SHARED_TENSOR_VERSION
-                         ": use the plugin that was installed with the server");
+        reject_plugin(path, std::string("its devices are of shared_tensor ") + devices->version +
+                                ", this server is " SHARED_TENSOR_VERSION
+                                ": use the plugin that was installed with the server");
     tensor::add_device_kind(devices->kind);
 }
 
@@ -198,7 +199,7 @@ void* open_library(const std::string& path) {
     const std::terminate_handler before = std::set_terminate(&end_loading);
     void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     std::set_terminate(before);
-    if (handle == nullptr) reject(path, ::dlerror());
+    if (handle == nullptr) reject_plugin(path, ::dlerror());
     return handle;
 }
 
@@ -212,7 +213,7 @@ void load_plugin(const std::string& given, Registry& registry) {
     using Entry = const void* (*)();
     const auto entry = reinterpret_cast<Entry>(::dlsym(handle, "shared_tensor_plugin_v1"));
     if (entry == nullptr)
-        reject(path, "not a shared_tensor plugin: no symbol shared_tensor_plugin_v1 (does it use SHARE?)");
+        reject_plugin(path, "not a shared_tensor plugin: no symbol shared_tensor_plugin_v1 (does it use SHARE?)");
     const detail::PluginManifest manifest = checked_manifest(path, entry());
     check_records(path, manifest.records);
     registry.add_records(manifest.records, path);

@@ -87,9 +87,9 @@ void write_lines(Writer<Dynamic>& items, const std::stop_token& stop, std::excep
     }
 }
 
-class Printer {
+class StreamPrinter {
 public:
-    Printer(bool json, bool named) : json_(json), named_(named) {}
+    StreamPrinter(bool json, bool named) : json_(json), named_(named) {}
     void item(const std::string& stream, const Dynamic& value) {
         const std::string text = json_    ? compact({{"stream", stream}, {"item", to_json(value)}})
                                  : named_ ? stream + ": " + show(value)
@@ -127,7 +127,7 @@ int stream(const CommandLine& line) {
             if (input_failed) call.cancel();
         });
     }
-    Printer printer(line.json, names.written.size() > 1);
+    StreamPrinter printer(line.json, names.written.size() > 1);
     std::vector<std::jthread> printing;
     for (const std::string& written : names.written) {
         printing.emplace_back([items = call.reader<Dynamic>(written), written, &printer]() mutable {

@@ -16,7 +16,6 @@ namespace shared_tensor::tracing {
 namespace {
 
 /// A traceparent is "00-TRACE-SPAN-FLAGS".
-constexpr std::size_t kTraceAt = 3, kTraceSize = 32, kSpanAt = 36, kSpanSize = 16;
 constexpr std::size_t kMaxText = 4096;  // bytes of a text, with its escapes
 
 /// The JSON is written here, because values of nlohmann_json take several times as long: 25 us for a span.

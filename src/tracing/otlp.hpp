@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -11,6 +12,9 @@
 // The JSON form of OTLP, the OpenTelemetry Protocol, version 1 (https://opentelemetry.io/docs/specs/otlp).
 
 namespace shared_tensor::tracing {
+
+/// Where a traceparent, "00-TRACE-SPAN-FLAGS", has its two ids.
+inline constexpr std::size_t kTraceAt = 3, kTraceSize = 32, kSpanAt = 36, kSpanSize = 16;
 
 /// Prints a span that ended at `end`. Texts are cut after 4 KiB, and bytes that are no UTF-8 become U+FFFD. Throws
 /// std::bad_alloc.

@@ -22,9 +22,6 @@ constexpr std::size_t kMostInRequest = 512;
 constexpr seconds kEvery{1}, kAnswerTime{10}, kLastSend{2}, kLongestPause{30};
 constexpr int kMostTries = 5;
 
-/// A traceparent is "00-TRACE-SPAN-FLAGS".
-constexpr std::size_t kTraceEnd = 35, kSpanAt = 36, kSpanSize = 16;
-
 /// True for one of `every` random numbers.
 bool is_chosen(std::string_view hex, std::size_t every) {
     std::uint64_t number = 0;
@@ -83,7 +80,10 @@ OpenSpan Tracer::begin(std::string_view traceparent) {
     OpenSpan open;
     if (!traceparent.empty()) {
         open.parent = traceparent.substr(kSpanAt, kSpanSize);
-        open.traceparent.append(traceparent.substr(0, kTraceEnd)).append(1, '-').append(random_hex(8)).append("-01");
+        open.traceparent.append(traceparent.substr(0, kTraceAt + kTraceSize))
+            .append(1, '-')
+            .append(random_hex(8))
+            .append("-01");
         return open;
     }
     const std::string random = random_hex(24);

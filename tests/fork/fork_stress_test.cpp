@@ -64,7 +64,7 @@ void expect_all(const TensorRef& tensor, float value) {
 }
 
 /// In memory that is shared, if the client shares any.
-TensorRef filled(const Client& client, float value) {
+TensorRef stress_filled(const Client& client, float value) {
     TensorRef made = client.empty_in_shared_memory({kElements}, DType::float32);
     std::fill_n(reinterpret_cast<float*>(made.mutable_data()), kElements, value);
     return made;
@@ -72,7 +72,7 @@ TensorRef filled(const Client& client, float value) {
 
 void scale(const Client& client) {
     const auto value = static_cast<float>(own_number());
-    const TensorRef mine = filled(client, value);
+    const TensorRef mine = stress_filled(client, value);
     const auto result = client.call<TensorRef>("scale", mine, 2.0);
     const auto again = client.call<TensorRef>("scale", result, 0.5);
     expect_all(result, 2 * value);
@@ -117,7 +117,7 @@ void publish(const Client& client) {
     const NamedTensors names(client);
     const std::string name = "n" + std::to_string(static_cast<std::int64_t>(own_number()));
     const auto value = static_cast<float>(own_number());
-    names.put(name, filled(client, value));
+    names.put(name, stress_filled(client, value));
     expect_all(names.get(name).tensor(), value);
     expect(names.remove(name), "a name is there");
 }

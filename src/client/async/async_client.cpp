@@ -217,7 +217,7 @@ std::shared_ptr<client::AsyncCore> real_core(AsyncOptions options) {
     return std::make_shared<client::AsyncCore>(std::move(options), std::move(dependencies));
 }
 
-AsyncOptions at(std::string url) {
+AsyncOptions async_client_at(std::string url) {
     AsyncOptions options;
     options.client.url = client::checked_url(std::move(url));
     return options;
@@ -225,7 +225,7 @@ AsyncOptions at(std::string url) {
 
 }  // namespace
 
-AsyncClient::AsyncClient(std::string url) : AsyncClient(at(std::move(url))) {}
+AsyncClient::AsyncClient(std::string url) : AsyncClient(async_client_at(std::move(url))) {}
 AsyncClient::AsyncClient(AsyncOptions options) : AsyncCaller(real_core(std::move(options)), {}) {}
 AsyncClient::~AsyncClient() { core_->stop(); }
 

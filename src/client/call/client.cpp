@@ -146,7 +146,7 @@ std::shared_ptr<client::Core> real_core(ClientOptions options) {
     return std::make_shared<client::Core>(std::move(options), std::move(dependencies));
 }
 
-ClientOptions at(std::string url) {
+ClientOptions client_at(std::string url) {
     ClientOptions options;
     options.url = client::checked_url(std::move(url));
     return options;
@@ -176,7 +176,7 @@ const CallOptions& here(const CallOptions& options, const client::Session* sessi
 }  // namespace
 
 Client::Client() : Client(ClientOptions{}) {}
-Client::Client(std::string url) : Client(at(std::move(url))) {}
+Client::Client(std::string url) : Client(client_at(std::move(url))) {}
 Client::Client(ClientOptions options) : core_(real_core(std::move(options))) {}
 Client::Client(std::shared_ptr<client::Core> core, std::shared_ptr<client::Session> session, CallOptions options)
     : core_(std::move(core)), session_(std::move(session)), options_(std::move(options)) {}

@@ -12,7 +12,7 @@ namespace shared_tensor::client {
 
 namespace {
 
-constexpr std::size_t kAtOnce = 1000;  // an id has 34 characters, a packet 64 KiB
+constexpr std::size_t kLeasesAtOnce = 1000;  // an id has 34 characters, a packet 64 KiB
 /// No call waits for a confirmation. Waking a thread for each lease would take its time from the calls that bring the
 /// leases. An unconfirmed lease ends after a minute, unless the server has another limit.
 constexpr std::chrono::seconds kConfirmWithin{2};
@@ -56,8 +56,8 @@ void LeaseAcknowledgements::tell(Kind due) noexcept {
         constexpr std::array kMethods{"lease.confirm", "lease.release", "lease.retire"};
         for (std::size_t i = 0; i < kKinds; ++i) {
             const std::span<const std::string> leases = waiting.at(i);
-            for (std::size_t at = 0; at < leases.size(); at += kAtOnce)
-                tell_(kMethods.at(i), leases.subspan(at, std::min(leases.size() - at, kAtOnce)));
+            for (std::size_t at = 0; at < leases.size(); at += kLeasesAtOnce)
+                tell_(kMethods.at(i), leases.subspan(at, std::min(leases.size() - at, kLeasesAtOnce)));
         }
     } catch (const std::exception& error) {
         log::debug("leases or handles were not released, so they end with their channel or session: ", error.what());

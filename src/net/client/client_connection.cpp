@@ -15,7 +15,7 @@ namespace {
 
 using Kind = TransportError::Kind;
 
-constexpr std::size_t kInputBytes = 16 << 10;
+constexpr std::size_t kResponseBuffer = 16 << 10;
 constexpr std::chrono::milliseconds kLinger{20};  // a read waits so long for an answer; then ppoll waits
 constexpr int kSwitching = 101;
 constexpr int kInterimAnswers = 16;  // "100 Continue" and its like before the real one
@@ -68,7 +68,7 @@ ClientConnection::ClientConnection(std::unique_ptr<Stream> stream, std::string a
     : stream_(std::move(stream)),
       authority_(std::move(authority)),
       max_response_bytes_(max_response_bytes),
-      input_(kInputBytes) {
+      input_(kResponseBuffer) {
     stream_->set_linger(kLinger);
 }
 

@@ -28,7 +28,6 @@ std::optional<std::string_view> member_of(std::string_view field) {
 }  // namespace
 
 RangeRequest parse_range(std::optional<std::string_view> field, std::uint64_t size) {
-    using Kind = RangeRequest::Kind;
     if (!field || field->size() < kUnit.size() || !same_token(field->substr(0, kUnit.size() - 1), "bytes") ||
         (*field)[kUnit.size() - 1] != '=')
         return {};
@@ -39,15 +38,15 @@ RangeRequest parse_range(std::optional<std::string_view> field, std::uint64_t si
     if (from.empty()) {  // "-100": the last 100 bytes
         const auto count = parse_decimal(to);
         if (!count) return {};
-        if (*count == 0 || size == 0) return {Kind::not_there};
+        if (*count == 0 || size == 0) return {RangeRequest::Kind::not_there};
         const std::uint64_t taken = std::min(*count, size);
-        return {Kind::part, {size - taken, taken}};
+        return {RangeRequest::Kind::part, {size - taken, taken}};
     }
     const auto first = parse_decimal(from);
     const auto last = to.empty() ? std::optional(size) : parse_decimal(to);
     if (!first || !last || (!to.empty() && *last < *first)) return {};
-    if (*first >= size) return {Kind::not_there};
-    return {Kind::part, {*first, std::min(*last, size - 1) - *first + 1}};
+    if (*first >= size) return {RangeRequest::Kind::not_there};
+    return {RangeRequest::Kind::part, {*first, std::min(*last, size - 1) - *first + 1}};
 }
 
 std::string content_range(const ByteRange& part, std::uint64_t size) {

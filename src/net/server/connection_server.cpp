@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::size_t kInputBytes = 64 << 10;
+constexpr std::size_t kRequestBuffer = 64 << 10;
 constexpr milliseconds kBetweenRequests{1};             // how long a thread waits for the next connection
 constexpr std::uint32_t kSlow = 2;                      // ticks of the poller
 constexpr std::size_t kMaxSpinning = 64;                // threads that wait for the next request of their connection
@@ -23,7 +23,7 @@ constexpr std::size_t kLingeringCloseBytes = 16 << 20;  // of an unread body, th
 /// other without a pause, which saves the way through epoll; other threads serve the other connections meanwhile.
 class ConnectionServer final : public ConnectionPool::Worker {
 public:
-    explicit ConnectionServer(ServerContext& context) : context_(context), thread_(context), input_(kInputBytes) {}
+    explicit ConnectionServer(ServerContext& context) : context_(context), thread_(context), input_(kRequestBuffer) {}
 
     void serve(Poller* poller) override {
         thread_.begin();

@@ -21,8 +21,8 @@ namespace {
 using std::chrono::milliseconds;
 using Waiting = Connection::Waiting;
 
-constexpr milliseconds kRest{50};  // of a listener that failed for lack of memory or descriptors
-constexpr int kAtOnce = 64;        // clients of one listener, before the poller handles its other events
+constexpr milliseconds kRest{50};   // of a listener that failed for lack of memory or descriptors
+constexpr int kClientsAtOnce = 64;  // clients of one listener, before the poller handles its other events
 
 /// Errors that belong to the waiting client and not to this server (accept(2)).
 bool is_the_clients(int error) {
@@ -101,7 +101,7 @@ bool Intake::accept_by_spare(std::size_t listener) {
 /// False if the listener has to rest.
 bool Intake::accept_some(std::size_t listener) {
     int failures = 0;
-    for (int i = 0; i < kAtOnce; ++i) {
+    for (int i = 0; i < kClientsAtOnce; ++i) {
         Accepted accepted = accept_one(listener);
         if (accepted.fd) {
             complained_ = false;
@@ -110,7 +110,7 @@ bool Intake::accept_some(std::size_t listener) {
         }
         const int error = errno;
         if (error == EAGAIN || error == EWOULDBLOCK) return true;
-        if (is_the_clients(error) && ++failures < kAtOnce / 2) continue;
+        if (is_the_clients(error) && ++failures < kClientsAtOnce / 2) continue;
         if (!std::exchange(complained_, true)) {
             log::warn("cannot accept connections just now (", std::strerror(error), "); trying again until it works");
         }

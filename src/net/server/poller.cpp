@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 
 constexpr std::uint64_t kWakeKey = ~std::uint64_t{0};
 constexpr std::uint64_t kConnectionsKey = kWakeKey - 1;  // smaller keys are listeners
-constexpr std::size_t kAtOnce = 64;
+constexpr std::size_t kEventsAtOnce = 64;
 constexpr milliseconds kWatch{1};
 
 bool control(int epoll, int operation, int fd, std::uint64_t key, std::uint32_t events) {
@@ -111,8 +111,8 @@ std::optional<ReadyConnection> Poller::take(milliseconds wait) {
         return first;
     });
     if (queued) return queued;
-    std::array<epoll_event, kAtOnce> events;
-    const int count = ::epoll_wait(connections_.get(), events.data(), kAtOnce, static_cast<int>(wait.count()));
+    std::array<epoll_event, kEventsAtOnce> events;
+    const int count = ::epoll_wait(connections_.get(), events.data(), kEventsAtOnce, static_cast<int>(wait.count()));
     if (count <= 0) return std::nullopt;
     const auto read = [&](int i) {
         const epoll_event& event = events[static_cast<std::size_t>(i)];

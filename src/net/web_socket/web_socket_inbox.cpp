@@ -32,7 +32,7 @@ std::size_t length_bytes(std::uint8_t short_length) {
     return short_length == kTwoBytes ? 2 : short_length == kEightBytes ? 8 : 0;
 }
 
-constexpr std::size_t kInputBytes = 64 << 10;
+constexpr std::size_t kFrameBuffer = 64 << 10;
 constexpr std::size_t kStraight = 16 << 10;  // smallest payload that is read into its place without a copy
 
 WebSocketEnd protocol_error(std::string_view reason) { return {CloseCode::protocol_error, std::string(reason)}; }
@@ -105,7 +105,7 @@ std::optional<CloseCode> read_close_payload(std::string_view payload) {
 }
 
 WebSocketInbox::WebSocketInbox(bool masked, WebSocketLimits limits, TakeBuffer take, std::string_view received)
-    : masked_(masked), limits_(limits), take_(std::move(take)), input_(kInputBytes) {
+    : masked_(masked), limits_(limits), take_(std::move(take)), input_(kFrameBuffer) {
     input_.assign(received);
 }
 

@@ -65,7 +65,7 @@ namespace {
 
 constexpr std::string_view kAdmin = "admin", kAllow = "allow=";
 
-[[noreturn]] void reject(const std::string& path, const std::string& why) {
+[[noreturn]] void reject_file(const std::string& path, const std::string& why) {
     throw std::invalid_argument(path + ": " + why);
 }
 
@@ -88,15 +88,16 @@ bool is_method(const std::string& entry) {
 /// Reads "admin" or "allow=METHOD,PREFIX.*". Errors show nothing of the line: it may be a part of a secret.
 void add_attribute(AccessToken& token, std::string_view attribute, const std::string& where) {
     if (attribute == kAdmin) {
-        if (token.admin) reject(where, "admin is there twice");
+        if (token.admin) reject_file(where, "admin is there twice");
         token.admin = true;
     } else if (attribute.starts_with(kAllow)) {
-        if (!token.allow.empty()) reject(where, "allow= is there twice: write all methods behind one");
+        if (!token.allow.empty()) reject_file(where, "allow= is there twice: write all methods behind one");
         token.allow = split(attribute.substr(kAllow.size()), ',');
         if (!std::all_of(token.allow.begin(), token.allow.end(), is_method))
-            reject(where, "allow= takes methods separated by commas; a * may only end one: allow=add,tensor.*");
+            reject_file(where, "allow= takes methods separated by commas; a * may only end one: allow=add,tensor.*");
     } else {
-        reject(where, "only :admin and :allow=METHOD,PREFIX.* may follow NAME:SECRET, and a secret holds no colon");
+        reject_file(where,
+                    "only :admin and :allow=METHOD,PREFIX.* may follow NAME:SECRET, and a secret holds no colon");
     }
 }
 
@@ -104,7 +105,7 @@ void add_attribute(AccessToken& token, std::string_view attribute, const std::st
 AccessToken read_line(const std::string& text, const std::string& where) {
     const std::vector<std::string> parts = split(text, ':');
     if (parts.size() < 2 || parts.front().empty())
-        reject(where, "each line must be NAME:SECRET, then :admin or :allow=METHOD,PREFIX.*");
+        reject_file(where, "each line must be NAME:SECRET, then :admin or :allow=METHOD,PREFIX.*");
     AccessToken token{parts[0], parts[1], false};
     for (std::size_t i = 2; i < parts.size(); ++i)
         add_attribute(token, parts[i], where);
@@ -116,8 +117,8 @@ AccessToken read_line(const std::string& text, const std::string& where) {
 std::vector<AccessToken> read_token_file(const std::string& path) {
     struct stat status {};
     std::ifstream file(path);
-    if (!file || ::stat(path.c_str(), &status) != 0) reject(path, "the token file cannot be read");
-    if ((status.st_mode & 077) != 0) reject(path, "the token file is readable by others: chmod 600 it");
+    if (!file || ::stat(path.c_str(), &status) != 0) reject_file(path, "the token file cannot be read");
+    if ((status.st_mode & 077) != 0) reject_file(path, "the token file is readable by others: chmod 600 it");
     std::vector<AccessToken> tokens;
     std::unordered_set<std::string> names;
     std::unordered_map<std::string, std::string> secrets;  // with the name of the token
@@ -128,14 +129,14 @@ std::vector<AccessToken> read_token_file(const std::string& path) {
         if (text.empty() || text.front() == '#') continue;
         const std::string where = path + ", line " + std::to_string(line);
         AccessToken token = read_line(text, where);
-        if (!names.insert(token.name).second) reject(where, "there is a token \"" + token.name + "\" already");
+        if (!names.insert(token.name).second) reject_file(where, "there is a token \"" + token.name + "\" already");
         const auto [same, is_new] = secrets.try_emplace(token.secret, token.name);
         if (!is_new)
-            reject(where, '"' + token.name + "\" has the secret of \"" + same->second + "\": give each its own");
+            reject_file(where, '"' + token.name + "\" has the secret of \"" + same->second + "\": give each its own");
         tokens.push_back(std::move(token));
     }
-    if (file.bad()) reject(path, "the token file could not be read to its end");
-    if (tokens.empty()) reject(path, "the token file holds no token");
+    if (file.bad()) reject_file(path, "the token file could not be read to its end");
+    if (tokens.empty()) reject_file(path, "the token file holds no token");
     return tokens;
 }
 

@@ -119,7 +119,7 @@ json_rpc::Json server_info(Services& all, SteadyTime started, const net::ServerS
 
 /// A task as JSON on the wire: {id, method, state, created_at, updated_at, ttl_ms, poll_interval_ms, progress?,
 /// error?}.
-json_rpc::Json to_json(const tasks::TaskInfo& info);
+json_rpc::Json task_json(const tasks::TaskInfo& info);
 
 namespace schema {
 

@@ -17,8 +17,8 @@ using Text = std::optional<std::string>;
 using Time = std::optional<Milliseconds>;
 
 constexpr int kPollIntervalMs = 500;
-constexpr std::array<std::string_view, 5> kStates = {"pending", "running", "completed", "failed", "cancelled"};
-using State = Word<kStates>;
+constexpr std::array<std::string_view, 5> kTaskStates = {"pending", "running", "completed", "failed", "cancelled"};
+using TaskState = Word<kTaskStates>;
 
 std::optional<std::chrono::milliseconds> duration(const Time& time) {
     if (!time) return std::nullopt;
@@ -34,7 +34,7 @@ Json error_json(const json_rpc::Error& error) {
 Json task_schema() {
     return object({{"id", "string"},
                    {"method", "string"},
-                   {"state", runtime::written_schema(&Codec<State>::schema)},
+                   {"state", runtime::written_schema(&Codec<TaskState>::schema)},
                    {"created_at", "string"},
                    {"updated_at", "string"},
                    {"ttl_ms", "integer"},
@@ -75,7 +75,7 @@ public:
         return known(all_.dispatcher.tasks().get(id, owner_filter(call.principal)));
     }
 
-    Json list(const BuiltinCall& call, const std::optional<State>& state, const Text& cursor,
+    Json list(const BuiltinCall& call, const std::optional<TaskState>& state, const Text& cursor,
               const std::optional<PageSize>& limit) const {
         tasks::TaskFilter filter{owner_filter(call.principal), std::nullopt, cursor.value_or(""), 100};
         if (state) filter.state = tasks::parse_task_state(state->text);
@@ -83,7 +83,7 @@ public:
         const tasks::TaskPage page = all_.dispatcher.tasks().list(filter);
         Json list = Json::array();
         for (const tasks::TaskInfo& info : page.tasks)
-            list.push_back(to_json(info));
+            list.push_back(task_json(info));
         Json json{{"tasks", std::move(list)}};
         if (!page.next_cursor.empty()) json["next_cursor"] = page.next_cursor;
         return json;
@@ -111,7 +111,7 @@ private:
     json_rpc::Error unknown() const { return json_rpc::unknown_or_expired("task", all_.epoch); }
     Json known(const std::optional<tasks::TaskInfo>& info) const {
         if (!info) throw Rejected(unknown());
-        return to_json(*info);
+        return task_json(*info);
     }
     /// Does not wait if an earlier item of the batch found that the client is gone.
     std::optional<tasks::TaskInfo> wait_for(const BuiltinCall& call, const std::string& id,
@@ -131,7 +131,7 @@ Json not_over_http(const BuiltinCall&, const std::string&) {
 
 }  // namespace
 
-Json to_json(const tasks::TaskInfo& info) {
+Json task_json(const tasks::TaskInfo& info) {
     Json json{{"id", info.id},
               {"method", info.method},
               {"state", tasks::to_string(info.state)},

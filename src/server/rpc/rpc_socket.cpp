@@ -288,7 +288,7 @@ Json RpcSocket::watch_task(const std::string& task) {
             if (self != nullptr && over) self->forget_watch(task);  // first: the client may now watch the next task
             if (info == nullptr) return;
             std::string text;
-            json_rpc::print({"task.changed", to_json(*info), std::nullopt, nullptr}, text);
+            json_rpc::print({"task.changed", task_json(*info), std::nullopt, nullptr}, text);
             out->say(std::move(text));
         });
     const bool taken = calls_.with([&](Calls& calls) {
@@ -300,7 +300,7 @@ Json RpcSocket::watch_task(const std::string& task) {
     const auto info = all_.dispatcher.tasks().get(task, owner);
     if (!info || tasks::is_terminal(info->state)) forget_watch(task);
     if (!info) throw Rejected(json_rpc::unknown_or_expired("task", all_.epoch));
-    return to_json(*info);
+    return task_json(*info);
 }
 
 void RpcSocket::forget_watch(const std::string& task) {

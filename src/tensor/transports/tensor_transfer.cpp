@@ -15,7 +15,7 @@ namespace shared_tensor::tensor {
 
 namespace {
 
-std::string text_of(const TransportNotPossible::Reasons& reasons) {
+std::string text_of_reasons(const TransportNotPossible::Reasons& reasons) {
     std::string text = "no transport can carry the tensor";
     for (const auto& [transport, reason] : reasons) {
         text.append(reasons.front().first == transport ? ": " : "; ")
@@ -40,7 +40,7 @@ TooManyElements::TooManyElements(std::uint64_t elements, std::uint64_t limit)
       limit_(limit) {}
 
 TransportNotPossible::TransportNotPossible(Reasons reasons)
-    : std::runtime_error(text_of(reasons)), reasons_(std::move(reasons)) {}
+    : std::runtime_error(text_of_reasons(reasons)), reasons_(std::move(reasons)) {}
 
 Json TransportNotPossible::reasons_json() const {
     Json json = Json::object();

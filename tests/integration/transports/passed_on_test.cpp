@@ -101,7 +101,7 @@ double sum(const at::Tensor& x, int milliseconds) {
     return x.sum().item<double>();
 }
 
-Registry functions() {
+Registry chain_functions() {
     Registry registry;
     registry.add("sum", &sum);
     registry.add("make", &make);
@@ -209,7 +209,7 @@ TEST_CASE("role: server in a chain", "[.role]") {
     ServerOptions options;
     options.port = 0;
     if (const std::string token = variable("TEST_TOKEN"); !token.empty()) options.tokens = {{"caller", token}};
-    Server server(functions(), options);
+    Server server(chain_functions(), options);
     server.start();
     announce(server.url());
     end.wait();

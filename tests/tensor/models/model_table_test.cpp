@@ -14,7 +14,6 @@
 using namespace shared_tensor;
 using namespace shared_tensor::test;
 using Catch::Matchers::ContainsSubstring;
-using Catch::Matchers::Message;
 using codec::Json;
 using models::ModelTable;
 using models::State;
@@ -258,11 +257,13 @@ TEST_CASE("name=path names a model, with how it is loaded behind it", "[models]"
     CHECK(placed.options.dtype == "float16");
     CHECK(placed.options.grad);
     for (const std::string text : {"", "m", "=x", "m="}) {
-        CHECK_THROWS_MATCHES(models::parse_model_argument(text), std::invalid_argument,
-                             Message("model \"" + text + "\": write name=path, or name=path?stateful=deep"));
+        CHECK_THROWS_MATCHES(
+            models::parse_model_argument(text), std::invalid_argument,
+            Catch::Matchers::Message("model \"" + text + "\": write name=path, or name=path?stateful=deep"));
     }
-    CHECK_THROWS_MATCHES(read("?stateful=perhaps"), std::invalid_argument,
-                         Message("model \"m=x?stateful=perhaps\": stateful is yes, deep, shared or no"));
+    CHECK_THROWS_MATCHES(
+        read("?stateful=perhaps"), std::invalid_argument,
+        Catch::Matchers::Message("model \"m=x?stateful=perhaps\": stateful is yes, deep, shared or no"));
     CHECK_THROWS_AS(read("?grad=perhaps"), std::invalid_argument);
 }
 

@@ -8,7 +8,7 @@ namespace shared_tensor::test {
 
 namespace {
 
-constexpr std::string_view kMask = "\x37\xfa\x21\x3d";
+constexpr std::string_view kClientMask = "\x37\xfa\x21\x3d";
 
 std::string big_endian(std::uint64_t number, int bytes) {
     std::string text;
@@ -37,12 +37,12 @@ std::string raw_head(int first_byte, std::uint64_t length, bool masked, std::siz
     if (length_bytes == 0) length_bytes = length <= 125 ? 0 : length <= 0xffff ? 2 : 8;
     const int short_length = length_bytes == 0 ? static_cast<int>(length) : length_bytes == 2 ? 126 : 127;
     head += static_cast<char>(mask_bit + short_length) + big_endian(length, static_cast<int>(length_bytes));
-    return masked ? head.append(kMask) : head;
+    return masked ? head.append(kClientMask) : head;
 }
 
 std::string RawFrame::bytes() const {
     std::string body = payload;
-    if (masked) unmask(body, kMask);
+    if (masked) unmask(body, kClientMask);
     return raw_head((last ? 0x80 : 0) + reserved * 16 + opcode, payload.size(), masked) + body;
 }
 
