@@ -26,8 +26,6 @@ namespace {
 
 using nb::literals::operator""_a;
 
-double to_seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
-
 nb::object value_of(const PyValue& value) { return value.object(); }
 
 struct PyTask {

@@ -12,8 +12,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-double to_seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
-
 /// Reads keywords by name; None leaves the default.
 class Keywords {
 public:

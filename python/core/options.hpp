@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <chrono>
 #include <exception>
 
 #include <shared_tensor/client.hpp>
@@ -12,6 +13,8 @@
 namespace shared_tensor::python {
 
 namespace nb = nanobind;
+
+inline double to_seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
 /// The keywords that shared_tensor.client passes. Both throw nb::type_error for a wrong type.
 ClientOptions client_options(const nb::kwargs& options);
