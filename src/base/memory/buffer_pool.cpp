@@ -66,7 +66,7 @@ struct PooledBuffer::Shelf : std::enable_shared_from_this<PooledBuffer::Shelf> {
         SteadyTime since;
     };
     struct State {
-        std::map<std::size_t, std::deque<Idle>> by_capacity;
+        std::map<std::size_t, std::deque<Idle>> by_capacity;  // size classes are few: empty ones stay
         std::size_t bytes = 0;
         std::uint64_t stamps = 0;
         bool will_be_trimmed = false;
@@ -103,20 +103,22 @@ private:
 std::pair<std::byte*, std::size_t> PooledBuffer::Shelf::take(std::size_t capacity) {
     return state.with([&](State& held) -> std::pair<std::byte*, std::size_t> {
         auto found = held.by_capacity.lower_bound(capacity);
+        while (found != held.by_capacity.end() && found->second.empty())
+            ++found;
         if (found == held.by_capacity.end() || found->first > capacity + capacity / 2) return {nullptr, 0};
         const std::size_t size = found->first;
         std::byte* data = found->second.back().data;
         found->second.pop_back();
-        if (found->second.empty()) held.by_capacity.erase(found);
         held.bytes -= size;
         return {data, size};
     });
 }
 
 PooledBuffer::Shelf::Oldest PooledBuffer::Shelf::oldest(State& held) {
-    auto oldest = held.by_capacity.begin();
+    auto oldest = held.by_capacity.end();
     for (auto it = held.by_capacity.begin(); it != held.by_capacity.end(); ++it) {
-        if (it->second.front().stamp < oldest->second.front().stamp) oldest = it;
+        if (it->second.empty()) continue;
+        if (oldest == held.by_capacity.end() || it->second.front().stamp < oldest->second.front().stamp) oldest = it;
     }
     return oldest;
 }
@@ -137,10 +139,6 @@ void PooledBuffer::Shelf::put(std::byte* data, std::size_t capacity) noexcept {
             goes_later = held.bytes > limits.idle_bytes && !std::exchange(held.will_be_trimmed, true);
         });
     } catch (const std::bad_alloc&) {
-        state.with([&](State& held) {
-            const auto made = held.by_capacity.find(capacity);
-            if (made != held.by_capacity.end() && made->second.empty()) held.by_capacity.erase(made);
-        });
         return release(data, capacity);
     }
     if (is_too_much) trim(most);
@@ -161,7 +159,6 @@ bool PooledBuffer::Shelf::trim(std::size_t to, SteadyTime until) noexcept {
             capacity = which->first;
             held.bytes -= capacity;
             which->second.pop_front();
-            if (which->second.empty()) held.by_capacity.erase(which);
         });
         if (data == nullptr) return stays;
         release(data, capacity);

@@ -21,7 +21,10 @@ namespace shared_tensor::net {
 /// Header fields in the order received. Names compare without case.
 class Headers {
 public:
-    void add(std::string name, std::string value) { fields_.emplace_back(std::move(name), std::move(value)); }
+    void add(std::string name, std::string value) {
+        if (fields_.empty()) fields_.reserve(8);
+        fields_.emplace_back(std::move(name), std::move(value));
+    }
     /// Replaces all fields of that name.
     void set(std::string name, std::string value) {
         std::erase_if(fields_, [&](const auto& field) { return same_token(field.first, name); });

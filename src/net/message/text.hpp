@@ -17,8 +17,10 @@ using shared_tensor::trim;
 bool is_token_char(unsigned char c);
 bool is_token(std::string_view text);
 
-/// Compares without case (ASCII).
-bool same_token(std::string_view a, std::string_view b);
+/// Compares texts of equal size without case (ASCII).
+bool same_letters(std::string_view a, std::string_view b);
+/// Compares without case (ASCII). Most texts differ in their sizes, which is seen without a call.
+inline bool same_token(std::string_view a, std::string_view b) { return a.size() == b.size() && same_letters(a, b); }
 
 /// Whether a comma-separated list (Connection, Expect) contains `token`.
 bool list_has(std::string_view list, std::string_view token);

@@ -53,6 +53,7 @@ std::variant<Request, Response> read_item(Json& item) {
     request.params = take(*members, "params");
     if (id) request.id = take(*members, "id");
     request.meta = take(*members, "meta");
+    members->clear();  // Json's destructor would first move all members into a list
     return request;
 }
 

@@ -25,7 +25,9 @@ void append_milliseconds(std::string& text, std::chrono::nanoseconds time) {
 
 /// The value of Server-Timing (W3C), in milliseconds.
 std::string timing(std::chrono::nanoseconds queue, std::chrono::nanoseconds compute) {
-    std::string text = "queue;dur=";
+    std::string text;
+    text.reserve(48);
+    text += "queue;dur=";
     append_milliseconds(text, queue);
     text += ", compute;dur=";
     append_milliseconds(text, compute);
