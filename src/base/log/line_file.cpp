@@ -89,6 +89,13 @@ public:
     bool flush() { return lines_.flush(kFlushTime); }
     bool is_here() const { return process_.is_here(); }
 
+    /// Keeps a queue whose thread may be blocked for ever: the destructor would wait for it. Takes no lock, so that a
+    /// forked child may call it.
+    static void abandon(std::unique_ptr<Queue> queue) noexcept {
+        Queue* const kept = queue.release();
+        kept->next_abandoned_ = abandoned_.exchange(kept);
+    }
+
 private:
     void say_dropped() {
         const SteadyTime now = real_clock().now();
@@ -104,6 +111,8 @@ private:
     std::atomic<std::size_t> said_dropped_{0};
     std::atomic<SteadyTime> say_again_{SteadyTime()};
     LineQueue lines_;
+    Queue* next_abandoned_ = nullptr;
+    inline static std::atomic<Queue*> abandoned_{nullptr};  ///< a list, so that no tool takes them for leaks
 };
 
 LineFile::LineFile(const std::string& path) : queue_(std::make_unique<Queue>(path)) {}
@@ -114,7 +123,7 @@ LineFile::~LineFile() {
         ends = queue_->is_here() && queue_->flush();
     } catch (const std::exception&) {  // no memory
     }
-    if (!ends) static_cast<void>(queue_.release());  // the destructor would wait for the thread
+    if (!ends) Queue::abandon(std::move(queue_));
 }
 
 void LineFile::write(std::string_view line) noexcept {
