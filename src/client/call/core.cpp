@@ -95,8 +95,13 @@ Outgoing Core::request(std::string_view method, const CallArguments& arguments, 
     return request;
 }
 
-Incoming Core::send(const Outgoing& request, const CallOptions& options, Receipt* receipt, Times times) {
+Incoming Core::send(const Outgoing& request, const CallOptions& options, Receipt* receipt) {
+    const Times times = times_of(options);
     const local::WaitLimit limit(times.deadline, options.stop);
+    return send_within(times, request, options, receipt);
+}
+
+Incoming Core::send_within(Times times, const Outgoing& request, const CallOptions& options, Receipt* receipt) {
     if (receipt != nullptr) {
         *receipt = {};
         receipt->request_id = name_of(request);
@@ -358,7 +363,7 @@ void Core::call(std::string_view method, const CallArguments& arguments, detail:
     const auto answer = [&] {
         const Times times = times_of(options);
         const local::WaitLimit limit(times.deadline, options.stop);
-        return send(request(method, arguments, options), options, receipt, times);
+        return send_within(times, request(method, arguments, options), options, receipt);
     };
     answer().result(slot);
 }

@@ -119,9 +119,7 @@ public:
     /// repeated as the options allow (retried). If the server cannot open a tensor of the request, the request is sent
     /// once more with another transport. `receipt` may be null; its old content is replaced. Throws subclasses of
     /// RpcError.
-    Incoming send(const Outgoing& request, const CallOptions& options, Receipt* receipt = nullptr) {
-        return send(request, options, receipt, times_of(options));
-    }
+    Incoming send(const Outgoing& request, const CallOptions& options, Receipt* receipt = nullptr);
 
     /// Composes a call, sends it, and reads its result into `slot`.
     void call(std::string_view method, const CallArguments& arguments, detail::ResultSlot& slot,
@@ -179,7 +177,7 @@ private:
     std::optional<SteadyTime> next_try(const RpcError& error, const CallOptions& options, const Times& times,
                                        int& tries);
     net::ClientResponse exchange(const net::ClientRequest& request) const;
-    Incoming send(const Outgoing& request, const CallOptions& options, Receipt* receipt, Times times);
+    Incoming send_within(Times times, const Outgoing& request, const CallOptions& options, Receipt* receipt);
     Incoming send_tries(const Outgoing& request, const CallOptions& options, Times& times, Receipt* receipt);
     Incoming send_once(const Outgoing& request, const CallOptions& options, const Times& times, Receipt* receipt);
     net::ClientRequest try_of(const Outgoing& request, const CallOptions& options, const std::string& shared,
