@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -155,7 +156,8 @@ int serve_overload() {
 }
 
 int serve_processes(const Arguments& role) {
-    st::WorkerProcesses workers({.processes = 1, .command = {"/proc/self/exe", "--serve", "ours", "5"}});
+    st::WorkerProcesses workers(
+        {.processes = 1, .command = {std::filesystem::read_symlink("/proc/self/exe"), "--serve", "ours", "5"}});
     workers.start();
     serve(workers.share(), role.size() > 1 ? role[1] : "");
 }

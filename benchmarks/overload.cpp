@@ -55,7 +55,9 @@ struct Seen {
     }
 };
 
-Seen overload(const std::string& url, double seconds) {
+/// All callers together call `use(seen, client)` kOffered times a second.
+template <class Use>
+Seen from_callers(const std::string& url, double seconds, Use use) {
     Seen all;
     std::mutex mutex;
     {
@@ -69,7 +71,7 @@ Seen overload(const std::string& url, double seconds) {
                 const auto begin = Clock::now() + std::chrono::duration_cast<Clock::duration>(i * interval / kCallers);
                 for (int call = 0; micros_since(begin) < seconds * 1e6; ++call) {
                     std::this_thread::sleep_until(begin + std::chrono::duration_cast<Clock::duration>(call * interval));
-                    seen.call(client);
+                    use(seen, client);
                 }
                 const std::lock_guard lock(mutex);
                 all.append(seen);
@@ -121,6 +123,11 @@ void overload(Report& report, const Settings& settings) {
     const ServerProcess server({"overload"});
     const st::Client client = caller_of(server.address());
     const Sample pings = time_calls(settings.seconds, [&] { client.ping(); });
+    const Seen sparse = from_callers(server.address(), settings.seconds, [](Seen& of_caller, const st::Client& caller) {
+        const auto start = Clock::now();
+        caller.ping();
+        of_caller.accepted.values.push_back(micros_since(start));
+    });
     Seen alone;
     for (int i = 0; i < 100; ++i)
         alone.call(client);
@@ -130,12 +137,14 @@ void overload(Report& report, const Settings& settings) {
     std::jthread watches_health([&] { health = watch({server.port()}, "/healthz", milliseconds(50), ends); });
     // More often than any Prometheus does. A page takes as long as ten calls: every 50 ms, it would be what p99 shows.
     std::jthread watches_metrics([&] { metrics = watch({server.port()}, "/metrics", milliseconds(1000), ends); });
-    const Seen seen = overload(server.address(), 10 * settings.seconds);
+    const Seen seen = from_callers(server.address(), 10 * settings.seconds,
+                                   [](Seen& of_caller, const st::Client& caller) { of_caller.call(caller); });
     const double normal = until_normal(client, alone.accepted.median());
     ends = true;
     watches_health.join();
     watches_metrics.join();
     report.latency_row("ping, without load", pings);
+    report.latency_row("ping, without load, from as many callers", sparse.accepted);
     report.latency_row("call, without load", alone.accepted);
     report.latency_row("accepted call", seen.accepted);
     report.latency_row("rejected call", seen.rejected);

@@ -11,7 +11,7 @@ namespace shared_tensor {
 
 /// Where a function runs.
 enum class execution {  // NOLINT(readability-identifier-naming): lower case, like the other options
-    worker,             ///< on the worker pool; the caller waits (default)
+    worker,             ///< in the place of a worker, of which there are --workers; the caller waits (default)
     task,               ///< plain calls are rejected with the hint to use task.submit: for work of minutes
     inline_,            ///< on the connection's own thread: for functions of a few microseconds without tensors
 };

@@ -10,6 +10,7 @@
 #include <shared_tensor/server.hpp>
 
 #include "base/bytes/compression.hpp"
+#include "base/concurrency/alarms.hpp"
 #include "base/log/line_file.hpp"
 #include "runtime/calls/dispatcher.hpp"
 #include "runtime/functions/open_rpc.hpp"
@@ -103,7 +104,8 @@ struct Services {
     runtime::UploadTable uploads;
     TransportTotals transports;
     Rejections rejections;
-    TaskWatches watches;  ///< before the dispatcher, whose tasks report changes until they end
+    Alarms alarms{"st-alarms"};  ///< for calls that run on the threads of their requests
+    TaskWatches watches;         ///< before the dispatcher, whose tasks report changes until they end
     runtime::Dispatcher dispatcher;
     models::ModelTable models;
     runtime::OpenRpc open_rpc;

@@ -79,6 +79,8 @@ public:
     void about_to_wait() override { thread_.keep_to_one(); }
     bool begin(const Response& head) override;
     bool write(std::span<const BodyPart> parts) override;
+    bool can_answer_now() const override { return true; }
+    void answer_now(const Response& response) override;
 
 private:
     void look_at_peer();
@@ -98,7 +100,7 @@ private:
     After answer(const Response& response);
     After answer_unread(InputBuffer& input, const Framing& framing, const Response& response);
     After finish(const Response& response);
-    bool write_whole(const Response& response, bool close);
+    bool write_whole(const Response& response, bool close, bool may_wait);
     bool note(WriteOutcome outcome);
     bool send(std::vector<iovec> places);
     bool draining() const { return context_.draining.load(std::memory_order_relaxed); }
@@ -110,7 +112,7 @@ private:
     bool keep_alive_ = false, http_1_0_ = false, head_only_ = false;  // as the request asks
     std::stop_token gone_{};
     const Headers* more_headers_ = nullptr;  // BodyPlan::response_headers, once the handler has the request
-    bool begun_ = false, broken_ = false;
+    bool begun_ = false, broken_ = false, answered_ = false;
     bool keeps_ = false;  // the connection, after an answer that was begun
     std::string request_id_;
     // For Handler::served():
@@ -209,8 +211,8 @@ bool RequestRun::note(WriteOutcome outcome) {
     return outcome == WriteOutcome::done;
 }
 
-/// Waits for a client that reads slowly only if a thread can be spared, and never for an untrusted client.
-bool RequestRun::write_whole(const Response& response, bool close) {
+/// `may_wait`: waits for a client that reads slowly, if a thread can be spared.
+bool RequestRun::write_whole(const Response& response, bool close, bool may_wait) {
     const ResponseForm form{.close = close,
                             .keep_http_1_0 = http_1_0_,
                             .head_only = head_only_,
@@ -218,15 +220,23 @@ bool RequestRun::write_whole(const Response& response, bool close) {
                             .request_id = request_id_};
     status_ = response.status;
     std::size_t bytes_out = 0;
-    const WriteOutcome outcome =
-        write_response(*connection_.stream, response, form, limits(connection_.trusted), bytes_out);
+    const WriteOutcome outcome = write_response(*connection_.stream, response, form, limits(may_wait), bytes_out);
     count_out(bytes_out);
     return note(outcome);
 }
 
 After RequestRun::answer(const Response& response) {
     const bool keep = keep_alive_ && !response.close && !draining();
-    return write_whole(response, !keep) && keep ? After::keep : After::close;
+    return write_whole(response, !keep, connection_.trusted) && keep ? After::keep : After::close;
+}
+
+void RequestRun::answer_now(const Response& response) {
+    answered_ = true;
+    if (write_whole(response, true, false)) {
+        connection_.stream->finish_writing();
+    } else {
+        connection_.stream->shutdown();
+    }
 }
 
 /// Answers a request that the handler rejected by its headers. Skips a body that is here already. If the body is still
@@ -237,7 +247,7 @@ After RequestRun::answer_unread(InputBuffer& input, const Framing& framing, cons
         input.consume(unread);
         return answer(response);
     }
-    return write_whole(response, true) ? After::lingering_close : After::close;
+    return write_whole(response, true, connection_.trusted) ? After::lingering_close : After::close;
 }
 
 After RequestRun::reject(HeadRejection rejection, const RequestHead* head) {
@@ -245,7 +255,7 @@ After RequestRun::reject(HeadRejection rejection, const RequestHead* head) {
     const Response response = guarded("reject a request", bare_500(), [&] {
         return context_.handler.rejection(rejection.status, rejection.reason, head);
     });
-    return write_whole(response, true) ? After::lingering_close : After::close;
+    return write_whole(response, true, connection_.trusted) ? After::lingering_close : After::close;
 }
 
 Handler::Verdict RequestRun::admit(const RequestFrame& frame) {
@@ -348,6 +358,7 @@ After RequestRun::handle(RequestFrame& frame, std::shared_ptr<PooledBuffer> body
     const Response response = guarded("handle a request", bare_500(), [&] {
         return context_.handler.handle({std::move(frame.head), std::move(body), plan.admission}, *this);
     });
+    if (answered_) return After::lingering_close;
     if (begun_) return finish(response);
     return answer(response);
 }

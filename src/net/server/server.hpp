@@ -72,6 +72,13 @@ public:
     virtual bool begin(const Response& /*head*/) { return false; }
     /// Writes the next piece of the body. Blocks until the kernel has taken it. False if the client is gone.
     virtual bool write(std::span<const BodyPart> /*parts*/) { return false; }
+
+    /// Whether answer_now() works.
+    virtual bool can_answer_now() const { return false; }
+    /// Answers the request while handle() still works on it: call it once, on another thread, and let handle() return
+    /// after it. Does not wait for a client that reads slowly. The connection closes when handle() returns; what
+    /// handle() returns is dropped.
+    virtual void answer_now(const Response& /*response*/) {}
 };
 
 /// How to serve a WebSocket.

@@ -1,8 +1,8 @@
 #include "runtime/calls/dispatcher.hpp"
 
 #include <algorithm>
-#include <stop_token>
 
+#include "base/concurrency/at_end.hpp"
 #include "runtime/batches/batch_run.hpp"
 
 namespace shared_tensor::runtime {
@@ -205,8 +205,10 @@ std::optional<Error> Dispatcher::enqueue(const std::shared_ptr<Execution>& execu
     tasks::Groups groups = groups_of(prepared, owner.session);
     const bool waits = !groups.empty() || as_task;
     const auto run_here = [&](const auto& run) {
-        const std::stop_token gone = prepared.watch_caller ? prepared.watch_caller() : std::stop_token();
-        const std::stop_callback cancels(gone, [&] { execution->cancel(); });
+        if (prepared.guard == nullptr) return run();
+        const bool ends_by_itself = prepared.runs_here || prepared.passed_on != nullptr;
+        prepared.guard->begin(execution, ends_by_itself ? SteadyTime::max() : execution->deadline(), prepared.brief);
+        const AtEnd ended([&] { prepared.guard->end(); });
         return run();
     };
     if (!waits && (prepared.runs_here || prepared.function->shared->options().runs == execution::inline_)) {
@@ -221,7 +223,7 @@ std::optional<Error> Dispatcher::enqueue(const std::shared_ptr<Execution>& execu
     job->run = [execution] { execution->run(); };
     execution->on_cancelled([this, weak = std::weak_ptr(job)] { withdraw(weak); });
     count_as_live(execution);
-    if (!waits && prepared.passed_on != nullptr && run_here([&] { return pool_.run_here(job); })) return std::nullopt;
+    if (!waits && prepared.guard != nullptr && run_here([&] { return pool_.run_here(job); })) return std::nullopt;
     return submit(job);
 }
 

@@ -31,6 +31,21 @@ struct DispatcherOptions : CallLimits {
     CallReporting reporting{};                   ///< of the runs of tasks
 };
 
+/// Looks after a call that runs on the thread of its request, while that thread is in the function. Used by that thread
+/// only.
+class CallGuard {
+public:
+    virtual ~CallGuard() = default;
+    /// Whether another thread can answer the client while the function runs.
+    virtual bool can_answer() const = 0;
+    /// From now on the run is cancelled when the client is gone. At `deadline` the client is answered, whether the
+    /// function goes on or not. `brief`: the function most likely returns at once, so the thread need not hand over its
+    /// other work.
+    virtual void begin(const std::shared_ptr<Execution>& execution, SteadyTime deadline, bool brief) = 0;
+    /// The function has returned, or did not run on this thread.
+    virtual void end() = 0;
+};
+
 /// One call as it was received. All views refer to the request.
 struct CallSpec {
     std::string_view method;
@@ -44,10 +59,10 @@ struct CallSpec {
     std::shared_ptr<codec::LentForCall> lent{};        ///< for a call whose streams lend more; null: made if needed
     bool is_notification = false;                      ///< answered before it has run
     FunctionTable::EntryPointer function{};            ///< the function of `method`; null: it is looked up
-    /// Begins to watch the caller; the token says that it is gone. Set: a call that another process runs
-    /// (PassedOnCall) runs on this thread, and with `runs_here` each call, as one of a function that is marked inline_
-    /// does, unless it has to wait for others.
-    std::function<std::stop_token()> watch_caller{};
+    /// Null: the call runs on a worker. Else a call that another process runs (PassedOnCall), or whose function takes
+    /// little time, runs on this thread if a worker would take it at once. With `runs_here` each call does, as one of a
+    /// function that is marked inline_, unless it has to wait for others.
+    CallGuard* guard = nullptr;
     bool runs_here = false;
 };
 
@@ -145,11 +160,12 @@ private:
         Execution::Setup run;  ///< without its owner, deadline and streams
         std::chrono::milliseconds timeout;
         std::vector<codec::JsonSource::Use> objects{};
-        std::string arguments{};  ///< the text of arguments_key(), if a policy needs it
-        std::string cache_key{};  ///< empty: not cached
-        std::function<std::stop_token()> watch_caller{};
-        bool runs_here = false;
-        PassedOnCall* passed_on = nullptr;      ///< the call, if it may run on this thread while a worker has time
+        std::string arguments{};                ///< the text of arguments_key(), if a policy needs it
+        std::string cache_key{};                ///< empty: not cached
+        CallGuard* guard = nullptr;             ///< null: the call runs on a worker, or its function is inline_
+        bool runs_here = false;                 ///< without a worker's place
+        bool brief = false;                     ///< the function's runs are
+        PassedOnCall* passed_on = nullptr;      ///< the call, if it ends by itself at its deadline
         std::optional<BatchArguments> batch{};  ///< if the call can be joined with others
     };
 

@@ -91,8 +91,12 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
         }
     }
     const bool can_be_joined = !spec.idempotency_key.empty() || !prepared.cache_key.empty() || prepared.batch;
-    if (spec.watch_caller && !can_be_joined) prepared.passed_on = dynamic_cast<PassedOnCall*>(run.call.get());
-    if (spec.runs_here || prepared.passed_on != nullptr) prepared.watch_caller = spec.watch_caller;
+    if (spec.guard != nullptr && !can_be_joined) {
+        prepared.passed_on = dynamic_cast<PassedOnCall*>(run.call.get());
+        prepared.brief = prepared.passed_on == nullptr && function.run_time->brief();
+        const bool may_be_left = prepared.brief && options.runs != execution::inline_ && spec.guard->can_answer();
+        if (spec.runs_here || prepared.passed_on != nullptr || may_be_left) prepared.guard = spec.guard;
+    }
     if (options.timeout.count() > 0) prepared.timeout = options.timeout;
     if (spec.timeout) prepared.timeout = *spec.timeout;
     return prepared;

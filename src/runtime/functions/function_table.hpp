@@ -48,8 +48,8 @@ public:
         const std::int64_t now = std::clamp<std::int64_t>(run.count(), 0, kMostNs);
         mean_ns_.store(mean + (now - mean) / kWeight, std::memory_order_relaxed);
     }
-    /// Whether runs are so short that a waiter should check for the outcome before it sleeps. True before the first
-    /// run.
+    /// Whether runs are so short that a waiter should check for the outcome before it sleeps. False before the first
+    /// runs.
     bool brief() const { return mean_ns_.load(std::memory_order_relaxed) < kSpinUs * std::int64_t{1000}; }
 
     /// Counts a run that was joined of so many calls.
@@ -65,7 +65,7 @@ public:
     std::atomic<std::uint64_t> batches{0}, batched_calls{0};  ///< runs that were joined, and the calls of all of them
 
 private:
-    std::atomic<std::int64_t> mean_ns_{0};  ///< weighted: recent runs count more
+    std::atomic<std::int64_t> mean_ns_{2 * kSpinUs * std::int64_t{1000}};  ///< weighted: recent runs count more
     LatencyHistogram runs_;
 };
 

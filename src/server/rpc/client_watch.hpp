@@ -11,10 +11,13 @@
 
 namespace shared_tensor::server {
 
-/// Waits for results on behalf of one request, and stops waiting when the request's client is gone. Used by one thread.
-/// Lives until the request's handler has returned.
+/// Waits for results on behalf of one request, and stops waiting when the request's client is gone. Used by one thread
+/// at a time. Lives until the request's handler has returned.
 class ClientWatch {
 public:
+    /// Watching the connection costs two system calls. Most calls end within this time, and then need none.
+    static constexpr std::chrono::milliseconds kUnwatched{20};
+
     explicit ClientWatch(net::ResponseStream& response_stream) : response_stream_(response_stream) {}
 
     /// From now on the end of the client's process counts as the client's end too: a forked child may keep the
@@ -23,11 +26,13 @@ public:
 
     /// Call this before the request waits or runs for long. If it returns false, answer that the server is busy.
     bool may_take_long() { return response_stream_.may_take_long(); }
+    // As of net::ResponseStream.
+    void about_to_wait() { response_stream_.about_to_wait(); }
+    bool can_answer_now() const { return response_stream_.can_answer_now(); }
+    void answer_now(const net::Response& response) { response_stream_.answer_now(response); }
 
     /// Blocks until the outcome is there and returns it; null if the deadline or the client's end came first.
     runtime::OutcomePointer wait(runtime::Execution::Waiter& waiter, SteadyTime deadline) {
-        // Watching the connection costs two system calls. Most calls end within this time, and then need none.
-        constexpr std::chrono::milliseconds kUnwatched{20};
         if (auto outcome = waiter.execution()->outcome()) return outcome;
         response_stream_.about_to_wait();
         if (!gone_) {
@@ -44,11 +49,6 @@ public:
         gone_ = response_stream_.client_gone();
         if (process_end_.stop_possible()) gone_ = either_.emplace(*gone_, process_end_).token();
         return *gone_;
-    }
-    /// The same token, for a function that runs on this thread.
-    const std::stop_token& token_of_run() {
-        response_stream_.about_to_wait();
-        return token();
     }
     /// Whether the client is known to be gone. The first call begins to watch.
     bool gone() { return token().stop_requested(); }

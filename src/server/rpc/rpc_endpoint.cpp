@@ -34,6 +34,10 @@ std::string timing(std::chrono::nanoseconds queue, std::chrono::nanoseconds comp
     return text;
 }
 
+Error time_is_over() {
+    return json_rpc::deadline_exceeded("the call's time is over; ask for more with Request-Timeout");
+}
+
 std::variant<codec::Frame, Error> split(const net::Request& request, bool is_frame) {
     if (!is_frame) return codec::Frame{request.text(), {}};
     const auto frame = codec::split_frame(request.body->bytes());
@@ -74,6 +78,67 @@ private:
     std::optional<tensor::TensorTransfer::Counts> before_;
     const CurrentCall call_;
     const InCall in_call_{call_};
+};
+
+/// Its time may be over, or its client gone, while this thread is in the function. The thread of the alarms sees to
+/// both. Most calls end before it looks at them. Meanwhile this thread does not use the message and the item.
+class RpcEndpoint::Guard final : public runtime::CallGuard, private Alarms::Alarm {
+public:
+    Guard(const RpcEndpoint& endpoint, Message& message, Item& item)
+        : endpoint_(endpoint), message_(message), item_(item) {}
+
+    bool can_answer() const override { return message_.client.can_answer_now(); }
+
+    void begin(const std::shared_ptr<runtime::Execution>& execution, SteadyTime deadline, bool brief) override {
+        if (!brief) message_.client.about_to_wait();
+        execution_ = execution;
+        deadline_ = deadline;
+        endpoint_.all_->alarms.add(*this, std::min(deadline, real_clock().now() + ClientWatch::kUnwatched));
+    }
+
+    void end() override {
+        endpoint_.all_->alarms.remove(*this);
+        cancels_.reset();
+        execution_.reset();
+    }
+
+private:
+    SteadyTime ring(SteadyTime now) noexcept override try {
+        if (now >= deadline_) {
+            answer();
+            return SteadyTime::max();
+        }
+        if (!cancels_) {
+            cancels_.emplace(message_.client.token(), [this] {
+                execution_->cancel();
+                endpoint_.all_->alarms.ring_now(*this);
+            });
+        }
+        if (message_.client.known_gone()) {
+            execution_->own_arguments();
+            return SteadyTime::max();
+        }
+        return deadline_;
+    } catch (const std::exception& error) {
+        log::error("a call cannot be answered while its function runs: ", error.what());
+        return SteadyTime::max();
+    }
+
+    void answer() {
+        execution_->own_arguments();  // the function may go on
+        item_.outcome = make_outcome(time_is_over());
+        item_.queue = execution_->queue_time();
+        execution_->cancel(item_.outcome);
+        item_.answered = true;
+        message_.client.answer_now(endpoint_.answer_one(message_, item_));
+    }
+
+    const RpcEndpoint& endpoint_;
+    Message& message_;
+    Item& item_;
+    std::shared_ptr<runtime::Execution> execution_{};
+    SteadyTime deadline_{};
+    std::optional<std::stop_callback<std::function<void()>>> cancels_{};
 };
 
 RpcEndpoint::Target RpcEndpoint::find(std::string_view method) const {
@@ -169,7 +234,7 @@ net::Response RpcEndpoint::answer_items(Message& message, Received received, con
     } else {
         items.front().target = std::move(received.target);
         if (items.front().outcome == nullptr) start(message, items.front(), defaults);
-        response = answer_one(message, items.front());
+        if (!items.front().answered) response = answer_one(message, items.front());
     }
     all_->transports.add(message.transfer);
     return response;
@@ -218,11 +283,10 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
         timeout = std::max(*timeout, std::chrono::milliseconds(0));
     }
     // The calls of a batch run at the same time, so on other threads.
-    std::function<std::stop_token()> watch_caller;
-    if (!message.is_batch && !item.request.is_notification())
-        watch_caller = [&message] { return message.client.token_of_run(); };
+    const bool may_run_here = !message.is_batch && !item.request.is_notification();
+    Guard guard(*this, message, item);
     // In a worker process each call runs on this thread: the server in front has a queue and deadlines.
-    const bool runs_here = all_->options.named_callers && watch_caller != nullptr;
+    const bool runs_here = all_->options.named_callers && may_run_here;
     auto started = all_->dispatcher.call({item.request.method,
                                           item.request.params,
                                           {message.principal.name,
@@ -240,7 +304,7 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
                                           {},
                                           item.request.is_notification(),
                                           function,
-                                          std::move(watch_caller),
+                                          may_run_here ? &guard : nullptr,
                                           runs_here});
     if (auto* error = std::get_if<Error>(&started)) {
         item.outcome = make_outcome(std::move(*error));
@@ -298,10 +362,9 @@ void RpcEndpoint::finish(Message& message, Item& item) const {
         execution->own_arguments();  // the function may go on after the caller was answered
         message.transfer.count_copied(execution->take_copied());
         // If only the local channel was closed, the client still reads this answer.
-        item.outcome = make_outcome(
-            message.client.known_gone()
-                ? json_rpc::cancelled("the client's local channel was closed")
-                : json_rpc::deadline_exceeded("the call's time is over; ask for more with Request-Timeout"));
+        item.outcome =
+            make_outcome(message.client.known_gone() ? json_rpc::cancelled("the client's local channel was closed")
+                                                     : time_is_over());
     }
 }
 

@@ -76,6 +76,7 @@ private:
         std::vector<std::size_t> inputs{};  // the items of the batch whose results it uses
         bool wanted = false;                // other items use its result
         bool started = false;
+        bool answered = false;  // at its deadline, by another thread, while its function ran on this one
         std::chrono::nanoseconds queue{0}, compute{0};  // how long it waited to run, and how long its function ran
 
         const Builtins::Method* builtin() const { return target ? target->builtin : nullptr; }
@@ -87,7 +88,8 @@ private:
                     meta.traceparent, meta.parent_span};
         }
     };
-    class Work;  // one step of an item
+    class Work;   // one step of an item
+    class Guard;  // of a call that runs on this thread
 
     net::Response answer_items(Message& message, Received received, const CallMeta& defaults) const;
     net::Response answer_one(Message& message, Item& item) const;

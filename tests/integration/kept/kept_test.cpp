@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <thread>
 
 #include <shared_tensor/client.hpp>
@@ -123,6 +124,12 @@ TEST_CASE("A call that goes on after its deadline reads its arguments as they we
     const RawLender client(server.port());
     client.fill(1);
     HeaderList headers = client.headers("shm");
+    const bool on_the_thread_of_its_request = GENERATE(false, true);  // so runs a function that took little time
+    if (on_the_thread_of_its_request) {
+        server.open("open");
+        for (int i = 0; i < 20; ++i)
+            call(server.port(), "keep_behind", {{"x", client.tensor()}, {"name", "b"}, {"gate", "open"}}, headers);
+    }
     headers.emplace_back("Request-Timeout", "500");
     const Json params{{"x", client.tensor()}, {"name", "a"}, {"gate", "gate"}};
     CHECK(call_code(server.port(), "keep_behind", params, headers) == -32002);

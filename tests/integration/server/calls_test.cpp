@@ -19,6 +19,11 @@ int queued(const Calls& daemon) { return daemon.totals()["workers"]["queued"]; }
 }  // namespace
 
 TEST_CASE_METHOD(Calls, "a deadline answers -32002 with status 200, and the function sees that", "[server]") {
+    const bool brief = GENERATE(false, true);
+    if (brief) {
+        make_brief("hold");
+        make_brief("hold_briefly");
+    }
     HttpReply reply;
     SECTION("of the header") { reply = post(call_object("hold", {name}).dump(), {{"Request-Timeout", "200"}}); }
     SECTION("of the request's meta") {
@@ -40,8 +45,27 @@ TEST_CASE_METHOD(Calls, "a deadline is kept even when the function ignores it", 
     release();
 }
 
+TEST_CASE_METHOD(Calls, "a function that did not return at once as before is left alone with its connection",
+                 "[server]") {
+    make_brief("hold_deaf");
+    HttpPeer peer(port());
+    const std::string request = call_object("hold_deaf", {name}).dump();
+    peer.request("POST", "/jsonrpc", request, {{"Request-Timeout", "100"}});
+    const HttpReply reply = peer.read();
+    CHECK(reply.status == 200);
+    CHECK(code_of(Json::parse(reply.body)) == -32002);
+    CHECK(reply.header("Connection") == "close");
+    CHECK(runs("ended") == 0);
+    CHECK(until("cancelled"));
+    CHECK(serves());
+    release();
+    CHECK(until("ended"));
+    CHECK(call("hold_deaf", {name}) == 1);  // on a worker again
+}
+
 TEST_CASE_METHOD(Calls, "a client that hangs up cancels its call, and all calls of its batch", "[server]") {
     const int count = GENERATE(1, 2);
+    if (GENERATE(false, true)) make_brief("hold");
     const Json one = call_object("hold", {name}, 1), two = call_object("hold", {name}, 2);
     const Json requests = count == 1 ? one : Json::array({one, two});
     HttpPeer peer(port());
@@ -67,6 +91,7 @@ TEST_CASE_METHOD(Calls, "a notification goes on when its client hangs up, and en
 
 TEST_CASE("a full queue rejects at once with -32001, 503 and Retry-After", "[server]") {
     const OwnDaemon daemon({"--workers", "1", "--queue", "1"});
+    if (GENERATE(false, true)) daemon.make_brief("hold");
     PendingCall running = daemon.hold();
     REQUIRE(daemon.until("started"));
     PendingCall waiting = daemon.hold();

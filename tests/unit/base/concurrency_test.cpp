@@ -2,6 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <memory>
 #include <numeric>
@@ -10,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/concurrency/alarms.hpp"
 #include "base/concurrency/background.hpp"
 #include "base/concurrency/budget.hpp"
 #include "base/concurrency/clock.hpp"
@@ -66,6 +68,73 @@ int count_passing(RateLimit& limit, int most = 10'000) {
     while (passed < most && !limit.take())
         ++passed;
     return passed;
+}
+
+namespace {
+
+struct TestAlarm final : Alarms::Alarm {
+    std::function<SteadyTime(int count)> on_ring = [](int) { return SteadyTime::max(); };
+    std::atomic<int> rung{0};
+
+    SteadyTime ring(SteadyTime) noexcept override {
+        const SteadyTime next = on_ring(++rung);
+        rung.notify_all();
+        return next;
+    }
+    void wait_for(int count) {
+        for (int now = rung; now < count; now = rung)
+            rung.wait(now);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("an alarm rings when it is due, and again as often as it says", "[util]") {
+    Alarms alarms("test");
+    TestAlarm later, soon;
+    alarms.add(later, SteadyTime::max());
+    const SteadyTime begun = real_clock().now();
+    soon.on_ring = [&](int count) { return count < 3 ? begun + count * 30ms : SteadyTime::max(); };
+    alarms.add(soon, begun + 1ms);
+    soon.wait_for(3);
+    CHECK(real_clock().now() - begun >= 60ms);
+    alarms.ring_now(soon);
+    soon.wait_for(4);
+    CHECK(later.rung == 0);
+    alarms.remove(soon);
+    alarms.remove(later);
+}
+
+TEST_CASE("an alarm that was removed does not ring, and one that rings is waited for", "[util]") {
+    Alarms alarms("test");
+    TestAlarm removed, slow;
+    alarms.add(removed, real_clock().now() + 50ms);
+    alarms.remove(removed);
+    std::atomic<bool> ended = false;
+    slow.on_ring = [&](int) {
+        std::this_thread::sleep_for(100ms);
+        ended = true;
+        return SteadyTime::min();
+    };
+    alarms.add(slow, real_clock().now());
+    while (slow.rung == 0)
+        std::this_thread::yield();
+    alarms.remove(slow);
+    CHECK(ended);
+    CHECK(removed.rung == 0);
+}
+
+TEST_CASE("an alarm that is rung while it rings, rings again", "[util]") {
+    Alarms alarms("test");
+    TestAlarm alarm;
+    alarm.on_ring = [&](int count) {
+        if (count == 1) alarms.ring_now(alarm);
+        return SteadyTime::max();
+    };
+    alarms.add(alarm, real_clock().now() + 1ms);
+    alarm.wait_for(2);
+    alarms.remove(alarm);
+    CHECK(alarm.rung == 2);
 }
 
 TEST_CASE("a second's worth passes at once, what was not used is kept for a second, and in the long run so many pass",

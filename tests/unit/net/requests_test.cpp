@@ -1,6 +1,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 
+#include <thread>
+
 #include "support/http_examples.hpp"
 #include "test_server.hpp"
 #include "web_socket/web_socket_peer.hpp"
@@ -42,6 +44,29 @@ TEST_CASE("requests that come together are all answered in their order", "[http]
     }
     CHECK(client->read_answer().has("Connection: close"));
     CHECK(client->is_closed());
+}
+
+TEST_CASE("another thread answers a request that its handler still works on, and the connection closes",
+          "[http][tls]") {
+    EitherServer under_test(GENERATE(Over::tcp, Over::tls, Over::unix_socket));
+    Event answered, read;
+    under_test.handler.on_handle = [&](const net::Request&, net::ResponseStream& stream) {
+        CHECK(stream.can_answer_now());
+        std::jthread([&] { stream.answer_now(net::Response::json(200, "soon")); }).join();
+        answered.set();
+        CHECK(read.wait());
+        return net::Response::json(200, "late");
+    };
+    const auto client = under_test.raw_client();
+    client->send(post("/p", "x") + post("/p", "unread"));
+    CHECK(answered.wait());
+    const auto answer = client->read_answer();
+    CHECK(answer.body == "soon");
+    CHECK(answer.has("Connection: close"));
+    CHECK(client->is_closed());  // nothing follows
+    read.set();
+    CHECK(eventually([&] { return under_test.server.stats().connections == 0; }));
+    CHECK(under_test.handler.admitted().size() == 1);
 }
 
 TEST_CASE("a request arrives whole in pieces of every size", "[http]") {
