@@ -112,6 +112,17 @@ struct JsonTextError {
 /// them. A value uses at most about 30 bytes of memory per byte of text.
 std::variant<Json, JsonTextError> parse_json(std::string_view text, const JsonLimits& limits = {});
 
+/// Takes the members of an object, without making an object of them.
+class JsonMembers {
+public:
+    virtual ~JsonMembers() = default;
+    /// Returns the place of the member's value, which is null; a null pointer if there was such a member before.
+    virtual Json* add(std::string_view key) = 0;
+};
+/// Like parse_json() for a text that is an object: false, and nothing is read, if it begins otherwise.
+std::variant<bool, JsonTextError> parse_json_object(std::string_view text, const JsonLimits& limits,
+                                                    JsonMembers& members);
+
 /// Prints some objects in a special form.
 class SpecialPrinter {
 public:

@@ -1,60 +1,91 @@
 #include "protocol/json_rpc/message.hpp"
 
+#include <algorithm>
+#include <array>
+#include <set>
 #include <utility>
 
 namespace shared_tensor::json_rpc {
 namespace {
 
-using Members = Json::object_t;
+/// The members of a message that have these names. Other members are ignored, but none comes twice.
+template <std::size_t N>
+class Members : public JsonMembers {
+public:
+    explicit Members(const std::array<std::string_view, N>& names) : names_(names) {}
 
-/// The value of a member, or null if there is no such member.
-const Json* find_member(const Members& members, std::string_view name) {
-    const auto member = members.find(name);
-    return member == members.end() ? nullptr : &member->second;
-}
+    Json* add(std::string_view key) override {
+        const auto name = std::find(names_.begin(), names_.end(), key);
+        if (name != names_.end()) {
+            std::optional<Json>& place = known_[static_cast<std::size_t>(name - names_.begin())];
+            return place ? nullptr : &place.emplace();
+        }
+        if (!others_.emplace(key).second) return nullptr;
+        ignored_ = Json();
+        return &ignored_;
+    }
+    /// Takes the members of `item`; false if that is no object.
+    bool take(Json& item) {
+        auto* const object = item.get_ptr<Json::object_t*>();
+        if (object == nullptr) return false;
+        for (auto& [key, value] : *object)
+            *add(key) = std::move(value);
+        return true;
+    }
 
-/// Whether the member "jsonrpc" is "2.0".
-bool says_version_2(const Members& members) {
-    const Json* version = find_member(members, "jsonrpc");
-    const auto* text = version ? version->get_ptr<const std::string*>() : nullptr;
-    return text && *text == "2.0";
-}
+protected:
+    std::optional<Json>& at(std::size_t index) { return known_[index]; }
+    const std::optional<Json>& at(std::size_t index) const { return known_[index]; }
+    /// Whether the first of them is "2.0".
+    bool says_version_2() const {
+        const auto* text = known_[0] ? known_[0]->template get_ptr<const std::string*>() : nullptr;
+        return text != nullptr && *text == "2.0";
+    }
 
-Json take(Members& members, std::string_view name) {
-    const auto member = members.find(name);
-    return member == members.end() ? Json() : std::move(member->second);
-}
-
-// Why the members are not a valid request; empty if they are. Other members are ignored.
-std::string_view rejection_of_request(const Members& members) {
-    if (!says_version_2(members)) return "\"jsonrpc\" must be the string \"2.0\"";
-    const Json* method = find_member(members, "method");
-    if (!method || !method->is_string()) return "\"method\" must be a string";
-    const Json* params = find_member(members, "params");
-    if (params && !params->is_structured()) return "\"params\" must be an array or an object, or be left out";
-    const Json* id = find_member(members, "id");
-    if (id && !is_valid_id(*id)) return "\"id\" must be a string, a number or null";
-    const Json* meta = find_member(members, "meta");
-    if (meta && !meta->is_object()) return "\"meta\" must be an object, or be left out";
-    return {};
-}
+private:
+    const std::array<std::string_view, N>& names_;
+    std::array<std::optional<Json>, N> known_;
+    std::set<std::string> others_;
+    Json ignored_;
+};
 
 Response reject(Json id, std::string_view detail) { return {std::move(id), invalid_request(detail)}; }
 
-std::variant<Request, Response> read_item(Json& item) {
-    auto* members = item.get_ptr<Members*>();
-    if (!members) return reject(nullptr, "a request must be an object");
-    const auto rejection = rejection_of_request(*members);
-    const Json* id = find_member(*members, "id");
-    if (!rejection.empty()) return reject(id && is_valid_id(*id) ? *id : Json(), rejection);
+class RequestMembers final : public Members<5> {
+public:
+    RequestMembers() : Members(kNames) {}
 
-    Request request;
-    request.method = std::move(members->find("method")->second.get_ref<std::string&>());
-    request.params = take(*members, "params");
-    if (id) request.id = take(*members, "id");
-    request.meta = take(*members, "meta");
-    members->clear();  // Json's destructor would first move all members into a list
-    return request;
+    std::variant<Request, Response> request() {
+        if (const auto reason = rejection(); !reason.empty())
+            return reject(id() && is_valid_id(*id()) ? std::move(*id()) : Json(), reason);
+        Request request;
+        request.method = std::move(at(kMethod)->get_ref<std::string&>());
+        if (at(kParams)) request.params = std::move(*at(kParams));
+        request.id = std::move(id());
+        if (at(kMeta)) request.meta = std::move(*at(kMeta));
+        return request;
+    }
+
+private:
+    static constexpr std::array<std::string_view, 5> kNames{"jsonrpc", "method", "params", "id", "meta"};
+    static constexpr std::size_t kMethod = 1, kParams = 2, kId = 3, kMeta = 4;
+
+    std::optional<Json>& id() { return at(kId); }
+    std::string_view rejection() const {
+        if (!says_version_2()) return "\"jsonrpc\" must be the string \"2.0\"";
+        if (!at(kMethod) || !at(kMethod)->is_string()) return "\"method\" must be a string";
+        if (at(kParams) && !at(kParams)->is_structured())
+            return "\"params\" must be an array or an object, or be left out";
+        if (at(kId) && !is_valid_id(*at(kId))) return "\"id\" must be a string, a number or null";
+        if (at(kMeta) && !at(kMeta)->is_object()) return "\"meta\" must be an object, or be left out";
+        return {};
+    }
+};
+
+std::variant<Request, Response> read_item(Json& item) {
+    RequestMembers members;
+    if (!members.take(item)) return reject(nullptr, "a request must be an object");
+    return members.request();
 }
 
 Response answer_to(const JsonTextError& error) {
@@ -68,23 +99,11 @@ bool fits_int(const Json& code) {
 }
 
 std::string_view rejection_of_error(const Json& error) {
-    const auto* members = error.get_ptr<const Members*>();
-    if (!members) return "\"error\" is not an object";
-    const Json* code = find_member(*members, "code");
-    if (!code || !fits_int(*code)) return "\"error.code\" is not a 32-bit integer";
-    const Json* message = find_member(*members, "message");
-    if (!message || !message->is_string()) return "\"error.message\" is not a string";
+    if (!error.is_object()) return "\"error\" is not an object";
+    const auto code = error.find("code"), message = error.find("message");
+    if (code == error.end() || !fits_int(*code)) return "\"error.code\" is not a 32-bit integer";
+    if (message == error.end() || !message->is_string()) return "\"error.message\" is not a string";
     return {};
-}
-
-std::string_view rejection_of_response(const Members& members) {
-    if (!says_version_2(members)) return "\"jsonrpc\" is not \"2.0\"";
-    const Json* id = find_member(members, "id");
-    if (!id || !is_valid_id(*id)) return "\"id\" is not a string, a number or null";
-    const Json* error = find_member(members, "error");
-    if ((find_member(members, "result") != nullptr) == (error != nullptr))
-        return "it needs either \"result\" or \"error\"";
-    return error ? rejection_of_error(*error) : std::string_view{};
 }
 
 Error read_error(Json& error) {
@@ -92,19 +111,37 @@ Error read_error(Json& error) {
             error.contains("data") ? std::move(error["data"]) : Json()};
 }
 
-std::variant<Response, std::string> read_response(Json& item) {
-    auto* members = item.get_ptr<Members*>();
-    if (!members) return "a response is not an object";
-    if (const auto rejection = rejection_of_response(*members); !rejection.empty())
-        return "a response is malformed: " + std::string(rejection);
+class ResponseMembers final : public Members<4> {
+public:
+    ResponseMembers() : Members(kNames) {}
 
-    Response response{std::move(members->at("id")), Json()};
-    if (const auto error = members->find("error"); error != members->end()) {
-        response.outcome = read_error(error->second);
-    } else {
-        response.outcome = std::move(members->at("result"));
+    std::variant<Response, std::string> response() {
+        if (const auto reason = rejection(); !reason.empty()) return "a response is malformed: " + std::string(reason);
+        Response response{std::move(*at(kId)), Json()};
+        if (at(kError)) {
+            response.outcome = read_error(*at(kError));
+        } else {
+            response.outcome = std::move(*at(kResult));
+        }
+        return response;
     }
-    return response;
+
+private:
+    static constexpr std::array<std::string_view, 4> kNames{"jsonrpc", "id", "result", "error"};
+    static constexpr std::size_t kId = 1, kResult = 2, kError = 3;
+
+    std::string_view rejection() const {
+        if (!says_version_2()) return "\"jsonrpc\" is not \"2.0\"";
+        if (!at(kId) || !is_valid_id(*at(kId))) return "\"id\" is not a string, a number or null";
+        if (at(kResult).has_value() == at(kError).has_value()) return "it needs either \"result\" or \"error\"";
+        return at(kError) ? rejection_of_error(*at(kError)) : std::string_view{};
+    }
+};
+
+std::variant<Response, std::string> read_response(Json& item) {
+    ResponseMembers members;
+    if (!members.take(item)) return "a response is not an object";
+    return members.response();
 }
 
 constexpr std::string_view kEnvelope = R"({"jsonrpc":"2.0")", kSuccess = R"({"jsonrpc":"2.0","result":)";
@@ -119,6 +156,14 @@ void print_member(std::string_view prefix, const Json& value, LongText& out, Spe
 }  // namespace
 
 std::variant<Message, Response> parse(std::string_view text, const ParseLimits& limits) {
+    RequestMembers members;
+    const auto is_object = parse_json_object(text, limits.json, members);
+    if (const auto* error = std::get_if<JsonTextError>(&is_object)) return answer_to(*error);
+    if (std::get<bool>(is_object)) {
+        Message message;
+        message.items.push_back(members.request());
+        return message;
+    }
     auto value = parse_json(text, limits.json);
     if (const auto* error = std::get_if<JsonTextError>(&value)) return answer_to(*error);
     return parse_value(std::get<Json>(std::move(value)), limits);
@@ -144,9 +189,19 @@ std::variant<Message, Response> parse_value(Json&& value, const ParseLimits& lim
 }
 
 std::variant<std::vector<Response>, std::string> parse_responses(std::string_view text, const ParseLimits& limits) {
+    const auto unusable = [](const JsonTextError& error) { return "the answer is not usable JSON: " + error.detail; };
+    ResponseMembers members;
+    const auto is_object = parse_json_object(text, limits.json, members);
+    if (const auto* error = std::get_if<JsonTextError>(&is_object)) return unusable(*error);
+    if (std::get<bool>(is_object)) {
+        auto response = members.response();
+        if (auto* rejection = std::get_if<std::string>(&response)) return std::move(*rejection);
+        std::vector<Response> alone;
+        alone.push_back(std::get<Response>(std::move(response)));
+        return alone;
+    }
     auto value = parse_json(text, limits.json);
-    if (const auto* error = std::get_if<JsonTextError>(&value))
-        return "the answer is not usable JSON: " + error->detail;
+    if (const auto* error = std::get_if<JsonTextError>(&value)) return unusable(*error);
     return parse_response_value(std::get<Json>(std::move(value)), limits);
 }
 

@@ -173,17 +173,28 @@ public:
 
     std::variant<Json, JsonTextError> read() {
         Json root;
-        bool good = value(root);
-        while (good && !open_.empty())
-            good = step();
-        if (good && !lexer_.at_end()) good = lexer_.reject_syntax("something follows the value");
-        if (!good) return *lexer_.error();
+        if (!finish(value(root))) return *lexer_.error();
         return root;
     }
 
+    std::variant<bool, JsonTextError> read_object(JsonMembers& members) {
+        if (lexer_.peek() != '{') return false;
+        root_ = &members;
+        if (!finish(open(nullptr, nullptr))) return *lexer_.error();
+        return true;
+    }
+
 private:
+    /// Reads the rest of the text.
+    bool finish(bool good) {
+        while (good && !open_.empty())
+            good = step();
+        if (good && !lexer_.at_end()) good = lexer_.reject_syntax("something follows the value");
+        return good;
+    }
+
     // An array or object that is not complete yet. The pointers stay valid when the owning Json moves, since both
-    // containers are on the heap.
+    // containers are on the heap. Both null: the object is `root_`.
     struct Container {
         Json::array_t* items;
         Json::object_t* members;
@@ -203,13 +214,17 @@ private:
     }
 
     bool open(Json::value_t type, Json& out) {
+        out = type;
+        return open(out.get_ptr<Json::array_t*>(), out.get_ptr<Json::object_t*>());
+    }
+
+    bool open(Json::array_t* items, Json::object_t* members) {
         if (open_.size() == max_depth_) {
             const auto reason = "nested deeper than " + std::to_string(max_depth_) + " levels";
             return lexer_.reject(JsonRejection::too_deep, reason);
         }
-        out = type;
         lexer_.take(lexer_.peek());  // the bracket
-        open_.push_back({out.get_ptr<Json::array_t*>(), out.get_ptr<Json::object_t*>(), true});
+        open_.push_back({items, members, true});
         return true;
     }
 
@@ -223,16 +238,20 @@ private:
         if (!inner.is_empty && !lexer_.take(','))
             return lexer_.reject_syntax(inner.items ? "expected ',' or ']'" : "expected ',' or '}'");
         inner.is_empty = false;
-        return inner.items ? value(inner.items->emplace_back()) : member(*inner.members);
+        return inner.items ? value(inner.items->emplace_back()) : member(inner.members);
     }
 
-    bool member(Json::object_t& members) {
+    bool member(Json::object_t* members) {
         if (lexer_.peek() != '"') return lexer_.reject_syntax("expected a key in quotes");
         std::string key;
         if (!lexer_.string(key)) return false;
         if (!lexer_.take(':')) return lexer_.reject_syntax("expected ':' after a key");
-        const auto [place, added] = members.try_emplace(std::move(key));  // does not replace an existing key
-        if (added) return value(place->second);
+        if (members == nullptr) {
+            if (Json* const place = root_->add(key)) return value(*place);
+        } else {
+            const auto [place, added] = members->try_emplace(std::move(key));  // does not replace an existing key
+            if (added) return value(place->second);
+        }
         const auto quoted = key.size() <= kLongestQuotedKey ? " \"" + key + '"' : "";
         return lexer_.reject(JsonRejection::duplicate_key, "an object has the key" + quoted + " twice");
     }
@@ -240,16 +259,27 @@ private:
     JsonLexer lexer_;
     std::size_t max_depth_;
     std::vector<Container> open_;  // outermost first
+    JsonMembers* root_ = nullptr;
 };
+
+std::optional<JsonTextError> prepare(std::string_view& text, const JsonLimits& limits) {
+    if (text.size() > limits.max_bytes)
+        return JsonTextError{JsonRejection::too_large, "longer than " + std::to_string(limits.max_bytes) + " bytes"};
+    if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+    return std::nullopt;
+}
 
 }  // namespace
 
 std::variant<Json, JsonTextError> parse_json(std::string_view text, const JsonLimits& limits) {
-    if (text.size() > limits.max_bytes) {
-        return JsonTextError{JsonRejection::too_large, "longer than " + std::to_string(limits.max_bytes) + " bytes"};
-    }
-    if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+    if (auto error = prepare(text, limits)) return std::move(*error);
     return JsonReader(text, limits.max_depth).read();
+}
+
+std::variant<bool, JsonTextError> parse_json_object(std::string_view text, const JsonLimits& limits,
+                                                    JsonMembers& members) {
+    if (auto error = prepare(text, limits)) return std::move(*error);
+    return JsonReader(text, limits.max_depth).read_object(members);
 }
 
 }  // namespace shared_tensor::json_rpc

@@ -27,6 +27,44 @@ TEST_CASE("parse: the rejection says which member is wrong", "[json_rpc]") {
     }
 }
 
+TEST_CASE("parse: reads a request alone as it reads one of a batch", "[json_rpc]") {
+    for (const std::string text : {
+             R"({"jsonrpc":"2.0","method":"f","params":{"a":[1]},"id":"i","meta":{"b":null}})",
+             R"( {"more":{"a":1}, "id":null,"method":"f\u0021","other":[{}],"jsonrpc":"2.0","third":2 } )",
+             R"({"jsonrpc":"2.0","method":"f"})",
+             R"({})",
+             R"({"jsonrpc":"2.0","method":1,"id":7})",
+             R"({"jsonrpc":2.0,"method":"f","id":[7]})",
+             R"({"jsonrpc":"2.0","method":"f","params":null})",
+         }) {
+        INFO(text);
+        const Message alone = std::get<Message>(parse(text)), batch = std::get<Message>(parse("[" + text + "]"));
+        CHECK_FALSE(alone.is_batch);
+        REQUIRE(alone.items.size() == 1);
+        REQUIRE(alone.items.front().index() == batch.items.front().index());
+        if (const auto* one = std::get_if<Request>(&alone.items.front())) {
+            const auto& other = std::get<Request>(batch.items.front());
+            CHECK(one->method == other.method);
+            CHECK(one->params == other.params);
+            CHECK(one->id == other.id);
+            CHECK(one->meta == other.meta);
+        } else {
+            const auto& first = std::get<Response>(alone.items.front());
+            const auto& second = std::get<Response>(batch.items.front());
+            CHECK(first.id == second.id);
+            CHECK(*first.error() == *second.error());
+        }
+    }
+    for (const std::string name : {"jsonrpc", "method", "params", "id", "meta", "unknown"}) {
+        const std::string member = '"' + name + R"(":{})";
+        const Error error = error_of(parse("{" + member + R"(,"a":1,)" + member + "}"));
+        CHECK(error.is(ErrorCode::invalid_request));
+        CHECK(error.data["detail"].get<std::string>().find('"' + name + "\" twice") != std::string::npos);
+    }
+    CHECK(error_of(parse(R"({"jsonrpc":"2.0","method":"f"} 1)")).is(ErrorCode::parse_error));
+    CHECK(error_of(parse(R"({"jsonrpc":"2.0","method":"f")")).is(ErrorCode::parse_error));
+}
+
 TEST_CASE("parse: the limits of the text are the caller's", "[json_rpc]") {
     const ParseLimits limits{.json = {.max_depth = 2, .max_bytes = 60}, .max_batch_items = 1};
     CHECK(std::holds_alternative<Message>(parse(R"({"jsonrpc":"2.0","method":"f","params":[1]})", limits)));
