@@ -64,7 +64,7 @@ public:
     virtual bool may_take_long() { return true; }
 
     /// Call this before handle() waits, even for a moment. Other threads then serve the connections that this thread
-    /// would serve next. Does not block.
+    /// would serve next. Does not block. Another thread may call it, as answer_now().
     virtual void about_to_wait() {}
 
     /// Starts an answer whose body follows by write(). Uses status, headers and content type of `head`. The body of
@@ -75,9 +75,9 @@ public:
 
     /// Whether answer_now() works.
     virtual bool can_answer_now() const { return false; }
-    /// Answers the request while handle() still works on it: call it once, on another thread, and let handle() return
-    /// after it. Does not wait for a client that reads slowly. The connection closes when handle() returns; what
-    /// handle() returns is dropped.
+    /// Answers the request while handle() still works on it: call it once, on another thread, while the thread of
+    /// handle() uses nothing of this object, and let handle() return after it. Does not wait for a client that reads
+    /// slowly. The connection closes when handle() returns; what handle() returns is dropped.
     virtual void answer_now(const Response& /*response*/) {}
 };
 

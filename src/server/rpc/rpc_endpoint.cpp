@@ -109,6 +109,7 @@ private:
             return SteadyTime::max();
         }
         if (!cancels_) {
+            message_.client.about_to_wait();
             cancels_.emplace(message_.client.token(), [this] {
                 execution_->cancel();
                 endpoint_.all_->alarms.ring_now(*this);
