@@ -127,10 +127,8 @@ std::optional<HeadRejection> read_expectation(RequestFrame& frame) {
 }  // namespace
 
 bool is_field_value(std::string_view value) {
-    unsigned char wrong = 0;  // no branches: compilers vectorise this
-    for (const unsigned char c : value)
-        wrong |= static_cast<unsigned char>((c < 0x20) & (c != '\t')) | static_cast<unsigned char>(c == 0x7f);
-    return wrong == 0;
+    return std::all_of(value.begin(), value.end(),
+                       [](unsigned char c) { return (c >= 0x20 && c != 0x7f) || c == '\t'; });
 }
 
 std::optional<HeadRejection> HeadScan::check_line(std::size_t length, const HeadLimits& limits) const {
