@@ -2,10 +2,12 @@
 
 // JSON-RPC calls for tests. Each call has its own connection.
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "support/raw_http.hpp"
 
@@ -59,6 +61,19 @@ inline int code_of(const Json& response) {
 inline int call_code(int port, const std::string& method, const Json& params = nullptr,
                      const HeaderList& headers = {}) {
     return code_of(respond(port, method, params, headers));
+}
+
+/// Calls the function until the server takes it for one that returns at once: such a call runs on the thread of its
+/// request. The mean of the last runs is below 100 us for sure when so many were.
+inline void make_brief(int port, const std::string& method, const Json& params) {
+    constexpr std::string_view kBefore = "compute;dur=";
+    constexpr int kEnough = 50, kMost = 5'000;
+    for (int brief = 0, calls = 0; brief < kEnough && calls < kMost; ++calls) {
+        const std::string timing = post(port, call_object(method, params).dump()).header("Server-Timing");
+        const std::size_t place = timing.find(kBefore);
+        const bool is_brief = place != std::string::npos && std::stod(timing.substr(place + kBefore.size())) < 0.08;
+        brief = is_brief ? brief + 1 : 0;
+    }
 }
 
 }  // namespace shared_tensor::test

@@ -127,12 +127,13 @@ TEST_CASE("A call that goes on after its deadline reads its arguments as they we
     const bool on_the_thread_of_its_request = GENERATE(false, true);  // so runs a function that took little time
     if (on_the_thread_of_its_request) {
         server.open("open");
-        for (int i = 0; i < 20; ++i)
-            call(server.port(), "keep_behind", {{"x", client.tensor()}, {"name", "b"}, {"gate", "open"}}, headers);
+        make_brief(server.port(), "keep_behind", {{"x", {1.0}}, {"name", "b"}, {"gate", "open"}});
     }
     headers.emplace_back("Request-Timeout", "500");
     const Json params{{"x", client.tensor()}, {"name", "a"}, {"gate", "gate"}};
-    CHECK(call_code(server.port(), "keep_behind", params, headers) == -32002);
+    const HttpReply reply = post(server.port(), call_object("keep_behind", params).dump(), headers);
+    CHECK(code_of(Json::parse(reply.body)) == -32002);
+    CHECK((reply.header("Connection") == "close") == on_the_thread_of_its_request);
     REQUIRE(server.until_waiting("gate"));
     client.fill(kLater);
     server.open("gate");
