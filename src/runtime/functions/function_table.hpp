@@ -48,8 +48,8 @@ public:
         const std::int64_t now = std::clamp<std::int64_t>(run.count(), 0, kMostNs);
         mean_ns_.store(mean + (now - mean) / kWeight, std::memory_order_relaxed);
     }
-    /// Whether runs are so short that a waiter should check for the outcome before it sleeps. False before the first
-    /// runs.
+    /// Whether runs are so short that waking another thread would cost more: a call runs on the thread of its request,
+    /// or a waiter checks for the outcome before it sleeps. False before the first runs.
     bool brief() const { return mean_ns_.load(std::memory_order_relaxed) < kSpinUs * std::int64_t{1000}; }
 
     /// Counts a run that was joined of so many calls.

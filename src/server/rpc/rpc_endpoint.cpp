@@ -115,11 +115,8 @@ private:
                 endpoint_.all_->alarms.ring_now(*this);
             });
         }
-        if (message_.client.known_gone()) {
-            execution_->own_arguments();
-            return SteadyTime::max();
-        }
-        return deadline_;
+        if (message_.client.known_gone()) execution_->own_arguments();
+        return deadline_;  // if only the local channel was closed, the client still waits for an answer
     } catch (const std::exception& error) {
         log::error("a call cannot be answered while its function runs: ", error.what());
         return SteadyTime::max();
@@ -130,8 +127,9 @@ private:
         item_.outcome = make_outcome(time_is_over());
         item_.queue = execution_->queue_time();
         execution_->cancel(item_.outcome);
-        item_.answered = true;
-        message_.client.answer_now(endpoint_.answer_one(message_, item_));
+        const net::Response response = endpoint_.answer_one(message_, item_);
+        item_.answered = true;  // not before: without memory for the answer, the thread answers when it comes back
+        message_.client.answer_now(response);
     }
 
     const RpcEndpoint& endpoint_;
