@@ -133,6 +133,8 @@ std::vector<Option> option_table(CommandLine& line) {
         {"Call", "name", "put: the name; default: the name of the file", &line.name},
         {"Call", "if-version", "put, delete: only if this is the current version; 0: only if the name does not exist",
          &line.if_version},
+        {"Call", "base", "put: the file has the members that differ from this version of a set; the others stay",
+         &line.base},
         {"Call", "after", "watch: waits for another version than this; default: the current version", &line.after},
         {"Output", "json", "one line of JSON, for programs", &line.json},
         {"Output", "names", "functions, tasks, tensors, models, leases, objects: names only", &line.names},

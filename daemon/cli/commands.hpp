@@ -49,6 +49,7 @@ struct CommandLine {
     bool follow = false;                       ///< log-tail: later lines too
     std::string name;                          ///< put: the name; empty: the name of the file
     std::optional<std::uint64_t> if_version;   ///< put, delete
+    std::optional<std::uint64_t> base;         ///< put
     std::optional<std::uint64_t> after;        ///< watch; nullopt: the current version
     bool json = false;
     bool as_task = false;

@@ -13,6 +13,7 @@
 // A set is published in one step, under one version. A reader keeps the version that it read as long as any of its
 // tensors lives, even if new versions are published; the memory is given back with the last tensor. A set lies in one
 // allocation, so it costs one transfer, however many tensors it has. A reader's writes to its tensors are private.
+// A version in which only some tensors changed (PutOptions::base) shares the memory of the others with the one before.
 
 #include <chrono>
 #include <concepts>
@@ -56,6 +57,10 @@ struct PutOptions {
     std::optional<std::uint64_t> if_version{};
     /// Short texts for readers, at most 64 KiB together.
     std::map<std::string, std::string> metadata{};
+    /// Of a set: the tensors are those that differ from this version, or are new. The other members, and metadata with
+    /// other keys, stay as they are in this version, and nothing is copied of them. It must be the current version,
+    /// else InvalidParams is thrown. Not together with if_version.
+    std::optional<std::uint64_t> base{};
 };
 
 /// Is told how many bytes of a file have arrived at the other side, and the file's size. The numbers are equal at the
@@ -84,8 +89,8 @@ struct PushOptions {
     bool verify = true;                             ///< sends a digest with each part; the server checks it
     /// If a push fails, its parts stay in the server for --upload-ttl. A later push of the same data to the same name,
     /// by this or another process, sends only the missing parts. Computes a digest of all data first; sends a digest
-    /// with each part, even without `verify`. Not possible with PutOptions::if_version, since the server could not know
-    /// which push published the version.
+    /// with each part, even without `verify`. Not possible with PutOptions::if_version and base, since the server could
+    /// not know which push published the version.
     bool resume = false;
     TransferProgress progress{};  ///< called after each part
 };
@@ -191,6 +196,10 @@ public:
     /// Fetches `name`, or `set/member` for one tensor of a set. Throws UnknownOrExpired also if `version` is not the
     /// current version: old versions cannot be fetched.
     NamedTensor get(std::string_view name, std::optional<std::uint64_t> version = std::nullopt) const;
+    /// Fetches `name`. If it is a set, blocks of memory that `previous` (any version) has already are not fetched or
+    /// mapped again: unchanged members are the tensors of `previous`, in the same memory. Blocks to which this process
+    /// wrote, and blocks of less than 32 KiB or from another host, are fetched.
+    NamedTensor get(std::string_view name, const NamedTensor& previous) const;
     /// Fetches some members of a set. Throws InvalidParams for a member that the set does not have.
     NamedTensor get(std::string_view name, const std::vector<std::string>& members) const;
 

@@ -86,8 +86,8 @@ TransferProgress progress_of(const nb::object& report) {
 
 /// `remote`: in parallel parts, for servers on other hosts.
 nb::tuple publish(const PyNamedTensors& self, const std::string& name, const nb::object& tensors, Metadata metadata,
-                  OptionalVersion if_version, bool remote, const nb::object& progress) {
-    const PutOptions put{if_version, std::move(metadata)};
+                  OptionalVersion if_version, OptionalVersion base, bool remote, const nb::object& progress) {
+    const PutOptions put{if_version, std::move(metadata), base};
     PushOptions push;
     push.put = put;
     push.progress = progress_of(progress);
@@ -101,8 +101,8 @@ nb::tuple publish(const PyNamedTensors& self, const std::string& name, const nb:
 }
 
 nb::tuple publish_file(const PyNamedTensors& self, const std::string& name, const std::string& path, Metadata metadata,
-                       OptionalVersion if_version, bool remote, const nb::object& progress) {
-    const PutOptions put{if_version, std::move(metadata)};
+                       OptionalVersion if_version, OptionalVersion base, bool remote, const nb::object& progress) {
+    const PutOptions put{if_version, std::move(metadata), base};
     PushOptions push;
     push.put = put;
     push.progress = progress_of(progress);
@@ -112,12 +112,14 @@ nb::tuple publish_file(const PyNamedTensors& self, const std::string& name, cons
 }
 
 NamedTensor get(const PyNamedTensors& self, const std::string& name, OptionalVersion version,
-                const std::optional<std::vector<std::string>>& members, bool remote, const nb::object& progress) {
+                const std::optional<std::vector<std::string>>& members, const NamedTensor* previous, bool remote,
+                const nb::object& progress) {
     PullOptions pull;
     pull.version = version;
     pull.progress = progress_of(progress);
     return self.with([&](const NamedTensors& names) {
         if (members) return names.get(name, *members);
+        if (previous != nullptr && !remote) return names.get(name, *previous);
         return remote ? names.pull(name, pull) : names.get(name, version);
     });
 }
@@ -143,12 +145,13 @@ void define_named_tensors(nb::module_& module) {
 
     nb::class_<PyNamedTensors>(module, "NamedTensors")
         .def("__init__", [](PyNamedTensors* self, const PyClient& client) { new (self) PyNamedTensors{client.client}; })
-        .def("publish", &publish, "name"_a, "tensors"_a, "metadata"_a, "if_version"_a.none(), "remote"_a,
-             "progress"_a.none())
-        .def("publish_file", &publish_file, "name"_a, "path"_a, "metadata"_a, "if_version"_a.none(), "remote"_a,
-             "progress"_a.none())
+        .def("publish", &publish, "name"_a, "tensors"_a, "metadata"_a, "if_version"_a.none(), "base"_a.none(),
+             "remote"_a, "progress"_a.none())
+        .def("publish_file", &publish_file, "name"_a, "path"_a, "metadata"_a, "if_version"_a.none(), "base"_a.none(),
+             "remote"_a, "progress"_a.none())
         .def("empty_set", &empty_set)
-        .def("get", &get, "name"_a, "version"_a.none(), "members"_a.none(), "remote"_a, "progress"_a.none())
+        .def("get", &get, "name"_a, "version"_a.none(), "members"_a.none(), "previous"_a.none(), "remote"_a,
+             "progress"_a.none())
         .def("list",
              [](const PyNamedTensors& self, const std::string& prefix) {
                  nb::list list;

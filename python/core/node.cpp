@@ -94,8 +94,8 @@ nb::dict peers_of(const std::map<std::string, ClientStatistics>& peers) {
 /// Publishes a tensor, or a dict of tensors as a set. Returns the name, the version and the bytes.
 nb::tuple publish_value(const PyNode& self, const std::string& name, nb::handle value,
                         const std::map<std::string, std::string>& metadata, std::optional<std::uint64_t> if_version,
-                        const Stop& stop) {
-    const PutOptions options{.if_version = if_version, .metadata = metadata};
+                        std::optional<std::uint64_t> base, const Stop& stop) {
+    const PutOptions options{.if_version = if_version, .metadata = metadata, .base = base};
     const auto send = [&](const auto& content) {
         const Published made = self.without_gil(
             [&](const Node& node) { return node.publish(name, content, options, stop.source.get_token()); });
@@ -176,7 +176,8 @@ void define_node(nb::module_& module) {
     nb::class_<PyNode>(module, "Node")
         .def("__init__", [](PyNode* self, const nb::kwargs& options) { new (self) PyNode(node_options(options)); })
         .def("url", &PyNode::url)
-        .def("publish", &publish_value, "name"_a, "value"_a, "metadata"_a, "if_version"_a.none(), "stop"_a)
+        .def("publish", &publish_value, "name"_a, "value"_a, "metadata"_a, "if_version"_a.none(), "base"_a.none(),
+             "stop"_a)
         .def("pull", &pull, "url"_a, "name"_a, "version"_a.none(), "first_row"_a.none(), "last_row"_a.none(), "stop"_a)
         .def(
             "push",

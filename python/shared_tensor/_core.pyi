@@ -161,6 +161,7 @@ class NamedTensors:
         tensors: Any,
         metadata: dict[str, str],
         if_version: int | None,
+        base: int | None,
         remote: bool,
         progress: Callable[[int, int], Any] | None,
     ) -> tuple[str, int, int, int, str]: ...
@@ -171,6 +172,7 @@ class NamedTensors:
         path: str,
         metadata: dict[str, str],
         if_version: int | None,
+        base: int | None,
         remote: bool,
         progress: Callable[[int, int], Any] | None,
     ) -> tuple[str, int, int, int, str]: ...
@@ -179,6 +181,7 @@ class NamedTensors:
         name: str,
         version: int | None,
         members: list[str] | None,
+        previous: NamedTensor | None,
         remote: bool,
         progress: Callable[[int, int], Any] | None,
     ) -> NamedTensor: ...
@@ -267,7 +270,7 @@ class Node:
     def __init__(self, **options: Any) -> None: ...
     def url(self) -> str: ...
     def publish(
-        self, name: str, value: Any, metadata: dict[str, str], if_version: int | None, stop: Stop
+        self, name: str, value: Any, metadata: dict[str, str], if_version: int | None, base: int | None, stop: Stop
     ) -> tuple[str, int, int, int, str]: ...
     def pull(
         self, url: str, name: str, version: int | None, first_row: int | None, last_row: int | None, stop: Stop

@@ -174,6 +174,7 @@ class NamedTensors:
         *,
         metadata: Mapping[str, str] | None = None,
         if_version: int | None = None,
+        base: int | None = None,
         progress: Progress = False,
     ) -> Published:
         """Publishes a tensor, or a mapping of names to tensors in one step. The tensors may be changed afterwards.
@@ -184,11 +185,13 @@ class NamedTensors:
         stay in this process and cost a copy of the changed pages. `copied` of the result says what was copied.
 
         metadata: short texts for readers. if_version: publish only if this is the current version (0: the name does not
-        exist); else InvalidParams is raised. Raises TypeError for members that are no tensors, and ServerOutOfMemory.
+        exist); else InvalidParams is raised. base: the tensors are those that differ from this version, which must be
+        the current one, or are new; the other members and the other metadata stay as they are in this version, and
+        nothing is copied of them. Raises TypeError for members that are no tensors, and ServerOutOfMemory.
         """
         content = tensors_of(name, tensors)
         with _reporter(progress, name) as report:
-            made = self._core.publish(name, content, dict(metadata or {}), if_version, self._is_remote(), report)
+            made = self._core.publish(name, content, dict(metadata or {}), if_version, base, self._is_remote(), report)
         return Published(*made)
 
     def empty_set(self, forms: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,13 +216,16 @@ class NamedTensors:
         *,
         metadata: Mapping[str, str] | None = None,
         if_version: int | None = None,
+        base: int | None = None,
         progress: Progress = False,
     ) -> Published:
         """Publishes a safetensors file as a set, with its metadata. The file is read once, into the server's memory.
         Raises RuntimeError if the file cannot be read, and what publish() raises."""
         file = os.fspath(path)
         with _reporter(progress, name) as report:
-            made = self._core.publish_file(name, file, dict(metadata or {}), if_version, self._is_remote(), report)
+            made = self._core.publish_file(
+                name, file, dict(metadata or {}), if_version, base, self._is_remote(), report
+            )
         return Published(*made)
 
     def get(
@@ -228,12 +234,19 @@ class NamedTensors:
         *,
         version: int | None = None,
         members: list[str] | None = None,
+        previous: NamedTensor | None = None,
         progress: Progress = False,
     ) -> NamedTensor:
-        """Reads `name`, or `set/member` for one tensor of a set. `members`: only these of a set. Raises
-        UnknownOrExpired if the name does not exist, or if `version` is not its current version."""
+        """Reads `name`, or `set/member` for one tensor of a set. `members`: only these of a set. `previous`: any
+        version that was read before. Tensors of a set that did not change since, and to which this process did not
+        write, are then taken from there: on this host they lie in the same memory, which is not mapped again. Raises
+        ValueError for `previous` together with `version` or `members`, and UnknownOrExpired if the name does not exist,
+        or if `version` is not its current version."""
+        if previous is not None and (version is not None or members is not None):
+            raise ValueError("previous is for all members of the current version: leave out version and members")
         with _reporter(progress, name) as report:
-            core = self._core.get(name, version, members, self._is_remote(), report)
+            known = previous._core if previous is not None else None
+            core = self._core.get(name, version, members, known, self._is_remote(), report)
         return NamedTensor(core, _convert.converter(self._client._options.framework))
 
     def watch(self, name: str, after: int = 0, timeout: float = 30.0) -> int | None:

@@ -112,7 +112,7 @@ class Attached:
         """Takes the newest version. Blocks until calls of the model that run have ended. Returns False if there is no
         newer one. Raises what attach() raises, and RuntimeError inside a call of the model; then the model keeps its
         weights."""
-        weights = self._names.get(self._name)
+        weights = self._names.get(self._name, previous=self._weights)
         if weights.version == self.version:
             return False
         dict(weights)  # all tensors are made before calls have to wait

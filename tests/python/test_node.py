@@ -276,11 +276,14 @@ def test_a_node_publishes_sets_versions_and_rows() -> None:
             await one.publish("set", {"a": x, "b": x + 1}, if_version=0)
             pulled = await other.pull(one.url, "set")
             assert len(pulled) == 2 and numpy.array_equal(pulled["b"], x + 1)
+            await one.publish("set", {"b": x + 2}, base=1)
+            pulled = await other.pull(one.url, "set")
+            assert len(pulled) == 2 and numpy.array_equal(pulled["a"], x) and numpy.array_equal(pulled["b"], x + 2)
             with pytest.raises(errors.InvalidParams):
                 await one.publish("set", {"a": x}, if_version=0)
             with pytest.raises(KeyError, match="is a single tensor"):
                 rows["a"]
-            assert other.statistics().pulled == 3 and one.statistics().published == 2 and one.statistics().failed == 1
+            assert other.statistics().pulled == 4 and one.statistics().published == 3 and one.statistics().failed == 1
 
     asyncio.run(work())
 

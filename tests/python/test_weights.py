@@ -151,6 +151,28 @@ def test_what_was_published_outlives_its_publisher(client: shared_tensor.Client,
         assert (names.get(name)["a"] == 5).all()
 
 
+def test_only_changed_tensors_are_published(client: shared_tensor.Client, names: NamedTensors) -> None:
+    weights = {f"layer.{i}": numpy.full(1 << 15, i, numpy.float32) for i in range(20)}
+    first = names.publish("weights", weights, metadata={"step": "1"})
+    read = names.get("weights")
+    second = names.publish("weights", {"layer.3": numpy.full(1 << 15, -3, numpy.float32)}, base=first.version)
+    assert second.version == first.version + 1 and second.copied <= 2 << 17 and second.bytes < 21.5 * (1 << 17)
+    now = names.get("weights", previous=read)
+    assert len(now) == 20 and now["layer.3"][0] == -3 and read["layer.3"][0] == 3 and now.metadata == {"step": "1"}
+    assert now["layer.4"].ctypes.data == read["layer.4"].ctypes.data
+    read["layer.4"][0] = 7
+    assert names.get("weights", previous=now)["layer.4"][0] == 4, "what this process wrote is not taken"
+    with pytest.raises(errors.InvalidParams) as caught:
+        names.publish("weights", {"layer.3": numpy.ones(1)}, base=first.version)
+    assert caught.value.data["version"] == second.version
+    with pytest.raises(ValueError, match="leave out version and members"):
+        names.get("weights", previous=now, members=["layer.3"])
+    with shared_tensor.Client(client.url, local_socket="none", framework="numpy") as far:
+        made = NamedTensors(far).publish("weights", {"new": numpy.ones(2)}, base=second.version)
+        assert made.version == second.version + 1
+    assert len(names.get("weights", previous=now)) == 21
+
+
 def test_part_of_a_set_and_the_list(names: NamedTensors) -> None:
     names.publish("set", SET)
     names.publish("one", SET["a"])
@@ -298,6 +320,22 @@ def test_a_model_has_old_or_new_weights_but_never_both(client: shared_tensor.Cli
             caller.join()
     assert all(first == last for first, last in seen) and {value for value, _ in seen} >= {1.0, 2.0}
     assert both() == (5.0, 5.0)
+
+
+def test_an_update_keeps_what_did_not_change(client: shared_tensor.Client, names: NamedTensors) -> None:
+    model = make_model()
+    torch = sys.modules["torch"]
+    published = names.publish("weights", fill(model, 1))
+    with shared_tensor.attach(model, "weights", client=client) as attached:
+        weight = model[0].weight.data_ptr()
+        published = names.publish("weights", {"0.bias": torch.full((256,), 2.0)}, base=published.version)
+        assert attached.update() and model[0].weight.data_ptr() == weight
+        assert model[0].bias[0] == 2 and model[0].weight[0, 0] == 1
+        with torch.no_grad():
+            model[0].weight[0, 0] = 5
+        names.publish("weights", {"0.bias": torch.full((256,), 3.0)}, base=published.version)
+        assert attached.update() and model[0].weight[0, 0] == 1, "an update brings the published weights"
+        assert model[0].bias[0] == 3
 
 
 def test_weights_that_do_not_fit_change_nothing(client: shared_tensor.Client, names: NamedTensors) -> None:

@@ -137,11 +137,13 @@ class Node:
         *,
         metadata: Mapping[str, str] | None = None,
         if_version: int | None = None,
+        base: int | None = None,
     ) -> Published:
         """Publishes a tensor, or a dict of tensors as a set in one step, so that other nodes can pull it. The node
-        makes a copy. if_version: only if this is the name's current version (0: if there is no such name)."""
-        tensors = tensors_of(name, value)
-        return Published(*await self._stoppable(self._core.publish, name, tensors, dict(metadata or {}), if_version))
+        makes a copy. if_version: only if this is the name's current version (0: if there is no such name). base: the
+        tensors are those that differ from this version: see NamedTensors.publish()."""
+        arguments = (name, tensors_of(name, value), dict(metadata or {}), if_version, base)
+        return Published(*await self._stoppable(self._core.publish, *arguments))
 
     async def pull(
         self,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log/log.hpp"
+#include "local/segments/received_segment.hpp"
 #include "tensor/files/tensor_file.hpp"
 #include "tensor/transports/transport.hpp"
 
@@ -31,6 +32,7 @@ public:
         params.object();
         params.member("name").string(name_);
         if (options_->if_version) params.member("if_version").unsigned_integer(*options_->if_version);
+        if (options_->base) params.member("base").unsigned_integer(*options_->base);
         if (!options_->metadata.empty()) Codec<Metadata>::write(params.member("metadata"), options_->metadata);
         if (tensor_ != nullptr) return params.member("tensor").tensor(*tensor_);
         tensor::write_manifest(params.member("manifest"), set_->manifest);
@@ -69,7 +71,27 @@ codec::TensorPointer handle_in(const ValueReader& reader, std::string_view name)
     return tensor::make_handle(member.tensor());
 }
 
-std::shared_ptr<NamedTensor::Content> content_of(const ValueReader& reader) {
+/// Adds the members of a block. Takes its data from `known` if the answer does not have them.
+void read_block(const ValueReader& reader, const tensor::TensorMap& known, NamedTensor::Content& content) {
+    reader.require(Kind::object, "object with manifest and data");
+    tensor::TensorSet set;
+    const std::string id = text_in(reader, "id");
+    if (reader.has("data")) {
+        set.data = handle_in(reader, "data");
+        if (!tensor::is_bytes(set.data)) reader.member("data").fail("uint8 tensor of one dimension");
+    } else {
+        const auto found = known.find(id);
+        if (found == known.end()) reader.fail("object with data");
+        set.data = found->second;
+    }
+    set.manifest =
+        tensor::read_manifest(reader.member("manifest"), set.data->bytes(), std::numeric_limits<std::size_t>::max());
+    for (const auto& [name, member] : set.manifest)
+        content.members.emplace(name, tensor::member_of(set, member));
+    if (!id.empty()) content.blocks.emplace(id, std::move(set.data));
+}
+
+std::shared_ptr<NamedTensor::Content> content_of(const ValueReader& reader, const tensor::TensorMap& known) {
     auto content = std::make_shared<NamedTensor::Content>();
     content->name = text_in(reader, "name");
     content->version = version_in(reader);
@@ -78,16 +100,22 @@ std::shared_ptr<NamedTensor::Content> content_of(const ValueReader& reader) {
         content->tensor = handle_in(reader, "tensor");
         return content;
     }
-    if (!reader.has("manifest") || !reader.has("data")) reader.fail("object with tensor, or manifest and data");
-    tensor::TensorSet set;
-    set.data = handle_in(reader, "data");
-    if (!tensor::is_bytes(set.data)) reader.member("data").fail("uint8 tensor of one dimension");
-    set.manifest =
-        tensor::read_manifest(reader.member("manifest"), set.data->bytes(), std::numeric_limits<std::size_t>::max());
-    for (const auto& [name, member] : set.manifest)
-        content->members.emplace_hint(content->members.end(), name, tensor::member_of(set, member));
+    if (!reader.has("blocks")) reader.fail("object with tensor or blocks");
+    const ValueReader blocks = reader.member("blocks");
+    blocks.require(Kind::array, "array of blocks");
+    for (std::size_t i = 0; i < blocks.size(); ++i)
+        read_block(blocks.element(i), known, *content);
     return content;
 }
+
+/// The result of tensor.get. `known`: blocks that the request named as known.
+struct ContentSlot final : detail::ResultSlot {
+    explicit ContentSlot(tensor::TensorMap the_known = {}) : known(std::move(the_known)) {}
+    void read(const ValueReader& reader) override { content = content_of(reader, known); }
+
+    const tensor::TensorMap known;
+    std::shared_ptr<NamedTensor::Content> content;
+};
 
 NamedTensorInfo info_of(const ValueReader& reader) {
     NamedTensorInfo info{text_in(reader, "name"),        text_in(reader, "owner"),
@@ -252,19 +280,33 @@ Published NamedTensors::put_content(std::string_view name, const client::Publica
 }
 
 NamedTensor NamedTensors::get(std::string_view name, std::optional<std::uint64_t> version) const {
-    client::SlotOf<content_of> result;
+    ContentSlot result;
+    repeating().call_into("tensor.get",
+                          detail::ArgumentsOf(named("name", name), named("version", version), named("form", "blocks")),
+                          result);
+    return NamedTensor(std::move(result.content));
+}
+
+NamedTensor NamedTensors::get(std::string_view name, const NamedTensor& previous) const {
+    tensor::TensorMap known = previous.content().blocks;
+    std::erase_if(known, [](const auto& block) {
+        return !local::is_as_received(block.second->tensor().data(), block.second->bytes());
+    });
+    std::vector<std::string> ids;
+    for (const auto& [id, data] : known)
+        ids.push_back(id);
+    ContentSlot result(std::move(known));
     repeating().call_into(
-        "tensor.get", detail::ArgumentsOf(named("name", name), named("version", version), named("form", "manifest")),
-        result);
-    return NamedTensor(std::move(result.value));
+        "tensor.get", detail::ArgumentsOf(named("name", name), named("known", ids), named("form", "blocks")), result);
+    return NamedTensor(std::move(result.content));
 }
 
 NamedTensor NamedTensors::get(std::string_view name, const std::vector<std::string>& members) const {
-    client::SlotOf<content_of> result;
-    repeating().call_into(
-        "tensor.get", detail::ArgumentsOf(named("name", name), named("members", members), named("form", "manifest")),
-        result);
-    return NamedTensor(std::move(result.value));
+    ContentSlot result;
+    repeating().call_into("tensor.get",
+                          detail::ArgumentsOf(named("name", name), named("members", members), named("form", "blocks")),
+                          result);
+    return NamedTensor(std::move(result.content));
 }
 
 std::vector<NamedTensorInfo> NamedTensors::list(std::string_view prefix) const {

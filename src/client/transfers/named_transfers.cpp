@@ -100,6 +100,10 @@ client::UploadFile to_send(std::string_view name, const tensor::TensorFile& file
     sent.path = "/tensors/" + net::percent_encode_path(name);
     sent.path.append(tensor::suffix_of(form));
     if (options.put.if_version) sent.path.append("?if_version=").append(std::to_string(*options.put.if_version));
+    if (options.put.base) {
+        const char* const begin = options.put.if_version ? "&base=" : "?base=";
+        sent.path.append(begin).append(std::to_string(*options.put.base));
+    }
     sent.parts.push_back({std::as_bytes(std::span(file.head)), {}});
     for (const tensor::ElementReader& one : file.elements)
         sent.parts.push_back({{one.data(), static_cast<std::size_t>(one.size())}, {}});

@@ -28,7 +28,8 @@ struct NamedTensor::Content {
     std::uint64_t version = 0;
     std::map<std::string, std::string> metadata;
     codec::TensorPointer tensor;  ///< null for a set
-    tensor::TensorMap members;    ///< of a set; each member keeps the single allocation of the set
+    tensor::TensorMap members;    ///< of a set; each member keeps its block
+    tensor::TensorMap blocks;     ///< allocations of a set that the server lent, by the server's ids
 };
 
 /// `members` are pairs of a name and a tensor. Throws std::invalid_argument for a name that occurs twice.

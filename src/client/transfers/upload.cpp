@@ -44,7 +44,7 @@ public:
         : transfer_(transfer),
           file_(file),
           options_(options),
-          resumes_(options.resume && !options.put.if_version),
+          resumes_(options.resume && !options.put.if_version && !options.put.base),
           count_(options.progress),
           path_(path_of(random_hex(16))) {}
 

@@ -74,4 +74,12 @@ std::optional<SegmentPlace> find_received(const void* data, std::uint64_t bytes,
     return SegmentPlace{std::move(use), offset};
 }
 
+bool is_as_received(const void* data, std::uint64_t bytes) {
+    const auto* const wanted = static_cast<const std::byte*>(data);
+    const auto memory = memory_at(wanted, bytes);
+    if (memory == nullptr) return false;
+    return !memory->mapping().differs(static_cast<std::size_t>(wanted - memory->mapping().data()),
+                                      static_cast<std::size_t>(bytes));
+}
+
 }  // namespace shared_tensor::local

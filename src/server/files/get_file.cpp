@@ -164,9 +164,8 @@ Found find(Services& all, const Wanted& wanted) {
         found.tensor = found.value->tensor;
         return found;
     }
-    const auto member = found.value->set.manifest.find(wanted.member);
-    if (member == found.value->set.manifest.end()) throw unknown("tensor");
-    found.tensor = tensor::member_of(found.value->set, member->second);
+    found.tensor = found.value->member(wanted.member);
+    if (found.tensor == nullptr) throw unknown("tensor");
     return found;
 }
 
@@ -219,7 +218,7 @@ net::Response get_file(Services& all, const net::RequestHead& head, const Princi
                                           : tensor::Metadata();
     const std::string& name = wanted.is_lease ? "tensor" : wanted.member.empty() ? wanted.name : wanted.member;
     const auto file =
-        std::make_shared<const TensorFile>(is_set ? tensor::file_of(found.value->set, metadata)
+        std::make_shared<const TensorFile>(is_set ? tensor::file_of(found.value->members(), metadata)
                                                   : tensor::file_of(found.tensor, wanted.form, name, metadata));
     if (!is_set) {
         response.headers.add("Shared-Tensor-Dtype", std::string(name_of(found.tensor->tensor().dtype())));

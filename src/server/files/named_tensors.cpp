@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/bytes/ids.hpp"
 #include "local/segments/received_segment.hpp"
 #include "protocol/codec/value.hpp"
 
@@ -26,16 +27,51 @@ codec::Value value_of_tensor(codec::TensorPointer tensor) {
     return value;
 }
 
-codec::Value value_of_set(const tensor::TensorSet& set) {
+codec::Value value_of_set(tensor::TensorMap members) {
     codec::Value value;
     codec::TensorPort port;  // they are handles already
     codec::JsonSink sink(value, port);
     sink.object(sink.root());
-    for (const auto& [name, member] : set.manifest) {
-        codec::Json tensor = placeholder(value, tensor::member_of(set, member));
+    for (auto& [name, member] : members) {
+        codec::Json tensor = placeholder(value, std::move(member));
         *static_cast<codec::Json*>(sink.member(sink.root(), name)) = std::move(tensor);
     }
     return value;
+}
+
+NamedBlock block_of(tensor::TensorSet set, std::uint64_t bytes = 0) {
+    bytes = std::max(bytes, set.data->bytes());
+    return {random_hex(16), std::move(set), bytes};
+}
+
+std::shared_ptr<NamedValue> value_of_block(NamedBlock block) {
+    auto value = std::make_shared<NamedValue>();
+    value->blocks.push_back(std::move(block));
+    return value;
+}
+
+/// Bytes of the members with the gaps between them: those of replaced members are not counted.
+std::uint64_t bytes_in_use(const NamedBlock& block) {
+    std::uint64_t sum = 0;
+    for (const auto& [name, member] : block.set.manifest)
+        sum += (member.bytes + tensor::kMemberAlignment - 1) / tensor::kMemberAlignment * tensor::kMemberAlignment;
+    return sum;
+}
+
+/// Takes the members out of the blocks that are not worth keeping.
+tensor::TensorMap take_sparse(std::vector<NamedBlock>& blocks) {
+    tensor::TensorMap members;
+    const auto largest = std::max_element(blocks.begin(), blocks.end(),
+                                          [](const auto& one, const auto& other) { return one.bytes < other.bytes; });
+    const std::string kept = blocks.size() > NamedTensors::kMaxBlocks ? largest->id : std::string();
+    std::erase_if(blocks, [&](const NamedBlock& block) {
+        const bool is_full = bytes_in_use(block) >= block.bytes / 2;
+        if (is_full && (kept.empty() || block.id == kept)) return false;
+        for (const auto& [name, member] : block.set.manifest)
+            members.emplace(name, tensor::member_of(block.set, member));
+        return true;
+    });
+    return members;
 }
 
 }  // namespace
@@ -55,13 +91,47 @@ std::string NamedValue::digest(const std::string& part, const std::function<std:
     return known;
 }
 
+std::size_t NamedValue::size() const {
+    std::size_t count = 0;
+    for (const NamedBlock& block : blocks)
+        count += block.set.manifest.size();
+    return count;
+}
+
+codec::TensorPointer NamedValue::member(std::string_view name) const {
+    for (const NamedBlock& block : blocks) {
+        const auto found = block.set.manifest.find(name);
+        if (found != block.set.manifest.end()) return tensor::member_of(block.set, found->second);
+    }
+    return nullptr;
+}
+
+tensor::TensorMap NamedValue::members() const {
+    tensor::TensorMap members;
+    for (const NamedBlock& block : blocks) {
+        for (const auto& [name, member] : block.set.manifest)
+            members.emplace(name, tensor::member_of(block.set, member));
+    }
+    return members;
+}
+
+std::uint64_t NamedValue::data_bytes() const {
+    std::uint64_t sum = is_set() ? 0 : tensor->bytes();
+    for (const NamedBlock& block : blocks)
+        sum += block.set.data->bytes();
+    return sum;
+}
+
 std::uint64_t NamedValue::bytes() const {
-    return std::max(memory()->bytes(), file_bytes) + kMemberOverhead * set.manifest.size();
+    std::uint64_t sum = is_set() ? 0 : std::max(tensor->bytes(), file_bytes);
+    for (const NamedBlock& block : blocks)
+        sum += block.bytes;
+    return sum + kMemberOverhead * size();
 }
 
 std::shared_ptr<const codec::Value> NamedValue::whole() const {
     std::call_once(once_, [this] {
-        whole_ = std::make_shared<const codec::Value>(is_set() ? value_of_set(set) : value_of_tensor(tensor));
+        whole_ = std::make_shared<const codec::Value>(is_set() ? value_of_set(members()) : value_of_tensor(tensor));
     });
     return whole_;
 }
@@ -118,50 +188,69 @@ bool NamedTensors::can_seal(const std::string& owner, const codec::TensorPointer
 }
 
 NamedTensors::Placed NamedTensors::place(const std::string& owner, const tensor::TensorMap& tensors) const {
-    auto value = std::make_shared<NamedValue>();
-    value->set = tensor::gather_set(tensors, block_for(owner));
-    const std::uint64_t bytes = value->set.data->bytes();
-    return {std::move(value), bytes};
+    tensor::TensorSet set = tensor::gather_set(tensors, block_for(owner));
+    const std::uint64_t bytes = set.data->bytes();
+    return {value_of_block(block_of(std::move(set))), bytes};
 }
 
 NamedTensors::Placed NamedTensors::place(const std::string& owner, tensor::Manifest manifest,
                                          const codec::TensorPointer& data) const {
-    auto value = std::make_shared<NamedValue>();
     if (auto block = kept(owner, data)) {
         tensor::check_bools(manifest, block->data);
-        value->set = tensor::set_in(*block, data->bytes(), std::move(manifest));
-        return {std::move(value), 0};
+        return {value_of_block(block_of(tensor::set_in(*block, data->bytes(), std::move(manifest)))), 0};
     }
-    value->set = tensor::copy_set(std::move(manifest), data, block_for(owner));
-    return {std::move(value), data->bytes()};
+    return {value_of_block(block_of(tensor::copy_set(std::move(manifest), data, block_for(owner)))), data->bytes()};
 }
 
 NamedTensors::Placed NamedTensors::adopt(const std::string& owner, tensor::FileContent content,
                                          std::uint64_t bytes) const {
+    Placed placed;
     if (content.tensor != nullptr && pool_ != nullptr && segment_of(content.tensor) == nullptr) {
-        Placed placed = place(owner, content.tensor);  // it is not in C order, or not in the memory of the file
-        placed.value->metadata.insert(content.metadata.begin(), content.metadata.end());
-        return placed;
+        placed = place(owner, content.tensor);  // it is not in C order, or not in the memory of the file
+    } else if (content.tensor != nullptr) {
+        placed.value = std::make_shared<NamedValue>();
+        placed.value->tensor = std::move(content.tensor);
+        placed.value->file_bytes = bytes;
+    } else {
+        placed.value = value_of_block(block_of(std::move(content.set), bytes));
+        const tensor::TensorSet& set = placed.value->blocks.front().set;
+        const auto is_aligned = [&](const auto& one) {
+            const auto first = reinterpret_cast<std::uintptr_t>(set.data->tensor().data());
+            return (first + one.second.offset) % tensor::size_of(one.second.dtype) == 0;
+        };
+        if (!std::all_of(set.manifest.begin(), set.manifest.end(), is_aligned))
+            placed = place(owner, placed.value->members());
     }
-    auto value = std::make_shared<NamedValue>();
-    value->metadata.insert(content.metadata.begin(), content.metadata.end());
-    value->tensor = std::move(content.tensor);
-    value->file_bytes = bytes;
-    if (!value->is_set()) return {std::move(value), 0};
-    const auto is_aligned = [&](const auto& one) {
-        const auto first = reinterpret_cast<std::uintptr_t>(content.set.data->tensor().data());
-        return (first + one.second.offset) % tensor::size_of(one.second.dtype) == 0;
-    };
-    if (std::all_of(content.set.manifest.begin(), content.set.manifest.end(), is_aligned)) {
-        value->set = std::move(content.set);
-        return {std::move(value), 0};
-    }
-    tensor::TensorMap members;
-    for (const auto& [name, member] : content.set.manifest)
-        members.emplace_hint(members.end(), name, tensor::member_of(content.set, member));
-    Placed placed = place(owner, members);
-    placed.value->metadata.swap(value->metadata);
+    placed.value->metadata.insert(content.metadata.begin(), content.metadata.end());
     return placed;
+}
+
+NamedTensors::Placed NamedTensors::with_changes(const std::string& owner, const runtime::NamedPointer& base,
+                                                Placed changes) const {
+    if (base == nullptr || !value_of(*base).is_set())
+        throw InvalidValue("base", "a version of a set", base == nullptr ? "none" : "a version of one tensor");
+    const auto value = std::make_shared<NamedValue>();
+    value->metadata = std::move(changes.value->metadata);
+    value->metadata.insert(value_of(*base).metadata.begin(), value_of(*base).metadata.end());
+    for (NamedBlock block : value_of(*base).blocks) {
+        std::erase_if(block.set.manifest, [&](const auto& one) {
+            return std::any_of(changes.value->blocks.begin(), changes.value->blocks.end(),
+                               [&](const auto& change) { return change.set.manifest.contains(one.first); });
+        });
+        if (!block.set.manifest.empty()) value->blocks.push_back(std::move(block));
+    }
+    std::move(changes.value->blocks.begin(), changes.value->blocks.end(), std::back_inserter(value->blocks));
+    if (value->size() > kMaxMembers) {
+        throw InvalidValue("tensors", "at most " + std::to_string(kMaxMembers) + " members with those of base",
+                           std::to_string(value->size()));
+    }
+    const tensor::TensorMap moved = take_sparse(value->blocks);
+    if (!moved.empty()) {
+        Placed gathered = place(owner, moved);
+        changes.copied += gathered.copied;
+        value->blocks.push_back(std::move(gathered.value->blocks.front()));
+    }
+    return {value, changes.copied};
 }
 
 std::string NamedTensors::metadata_rejection(const NamedMetadata& metadata) {
@@ -184,9 +273,8 @@ std::shared_ptr<const codec::Value> NamedTensors::value(std::string_view owner, 
     if (named == nullptr) return nullptr;
     const NamedValue& value = value_of(*named);
     if (address.member.empty()) return value.whole();
-    const auto member = value.set.manifest.find(address.member);
-    if (member == value.set.manifest.end()) return nullptr;
-    return std::make_shared<const codec::Value>(value_of_tensor(tensor::member_of(value.set, member->second)));
+    codec::TensorPointer member = value.member(address.member);
+    return member != nullptr ? std::make_shared<const codec::Value>(value_of_tensor(std::move(member))) : nullptr;
 }
 
 }  // namespace shared_tensor::server

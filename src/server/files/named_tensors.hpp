@@ -24,17 +24,29 @@ codec::Json placeholder(codec::Value& value, codec::TensorPointer tensor);
 /// The metadata that a client publishes with a tensor or set: short texts by key.
 using NamedMetadata = std::map<std::string, std::string, std::less<>>;
 
-/// The content of a name: one tensor, or a set of tensors in one allocation.
+/// Members of a set in one allocation. Versions of a set share the blocks that did not change.
+struct NamedBlock {
+    std::string id;  ///< random: no other block of any server has it
+    tensor::TensorSet set;
+    std::uint64_t bytes = 0;  ///< memory that the block holds: more than the data of the set if it is an uploaded file
+};
+
+/// The content of a name: one tensor, or a set of tensors.
 struct NamedValue final : runtime::NamedContent {
-    codec::TensorPointer tensor;  ///< null if this is a set
-    tensor::TensorSet set;        ///< `data` is null if this is one tensor
+    codec::TensorPointer tensor;     ///< null if this is a set
+    std::vector<NamedBlock> blocks;  ///< of the set; each member is in one of them
     NamedMetadata metadata;
-    std::uint64_t file_bytes = 0;  ///< size of the uploaded file that holds the content; 0: none
+    std::uint64_t file_bytes = 0;  ///< size of the uploaded file that holds the tensor; 0: none
 
     bool is_set() const { return tensor == nullptr; }
     /// The whole content as a value that a function takes. The first call makes it.
     std::shared_ptr<const codec::Value> whole() const;
-    const codec::TensorPointer& memory() const { return is_set() ? set.data : tensor; }
+    std::size_t size() const;  ///< members of the set
+    /// A view of a member of the set; null if there is none of this name.
+    codec::TensorPointer member(std::string_view name) const;
+    tensor::TensorMap members() const;
+    /// The size of the tensor, or of the set's allocations.
+    std::uint64_t data_bytes() const;
     std::uint64_t bytes() const override;
     /// Returns the digest of a part of a file with this content; `part` names the part. The first call computes it with
     /// `make`, which may block. Digests are kept, because a version never changes and many clients may fetch the same
@@ -54,6 +66,8 @@ public:
     /// The limit of members in a set. The largest models have some thousand tensors, and each member costs memory
     /// besides its bytes.
     static constexpr std::size_t kMaxMembers = 100'000;
+    /// The limit of blocks in a set. Each block is a segment, and costs each reader a lease.
+    static constexpr std::size_t kMaxBlocks = 16;
 
     /// Puts tensors into segments of `pool`, or into ordinary memory if `pool` is null.
     NamedTensors(NamedTensorLimits limits, local::SegmentPool* pool) : store_(limits), pool_(pool) {}
@@ -76,6 +90,12 @@ public:
     /// tensor that is not in C order, or a set with a member that is not aligned to its items, is copied. Throws
     /// std::bad_alloc.
     Placed adopt(const std::string& owner, tensor::FileContent content, std::uint64_t bytes) const;
+    /// Makes a version of a set from its current version and a set of changed members. It shares the blocks of `base`.
+    /// The members of a block are copied into a new block if more than half of the block has been replaced, so that a
+    /// version holds at most twice its bytes, or if there are more than kMaxBlocks. Metadata of `changes` has
+    /// precedence. Throws InvalidValue if `base` is null or one tensor, or if there are too many members;
+    /// std::bad_alloc.
+    Placed with_changes(const std::string& owner, const runtime::NamedPointer& base, Placed changes) const;
     /// Returns a function that allocates memory from which named tensors are handed over without a copy.
     tensor::TakeBlock block_for(const std::string& owner) const;
 

@@ -49,10 +49,11 @@ net::Response json_answer(int status, const Json& json) {
     return net::Response::json(status, std::move(text));
 }
 
-net::Response store_rejection(const TensorStore::Rejected& rejected, std::optional<std::uint64_t> if_version) {
+net::Response store_rejection(const TensorStore::Rejected& rejected, const UploadRequest& wanted) {
     if (!rejected.conflict) return error_response(507, json_rpc::out_of_memory(rejected.reason));
-    return error_response(412, json_rpc::invalid_params("if_version", std::to_string(rejected.version),
-                                                        std::to_string(if_version.value_or(0))));
+    return error_response(
+        412, json_rpc::invalid_params(wanted.changes ? "base" : "if_version", std::to_string(rejected.version),
+                                      std::to_string(wanted.if_version.value_or(0))));
 }
 
 /// Throws Rejected if the request has a digest that is not the digest of its body.
@@ -99,7 +100,7 @@ std::optional<net::Response> rejection(Services& all, const UploadRequest& wante
     if (all.names.store().closed()) return error_response(503, json_rpc::shutting_down());
     if (auto rejected =
             all.names.store().rejection(wanted.key.owner, wanted.key.name, wanted.form.size, wanted.if_version))
-        return store_rejection(*rejected, wanted.if_version);
+        return store_rejection(*rejected, wanted);
     return std::nullopt;
 }
 
@@ -132,15 +133,17 @@ net::Response publish(Services& all, const UploadRequest& wanted, const UploadTa
     const std::uint64_t size = upload->form().size;
     tensor::FileContent content = tensor::view_file(block, size, *wanted.file_form, wanted.raw);
     check_content(content, NamedTensors::kMaxMembers);
-    single_out(content, wanted.key.name);
+    if (!wanted.changes) single_out(content, wanted.key.name);
     auto placed = all.names.adopt(wanted.key.owner, std::move(content), size);
     auto& store = all.names.store();
-    const bool is_new = store.find(wanted.key.owner, wanted.key.name) == nullptr;
+    const auto old = store.find(wanted.key.owner, wanted.key.name);
+    const bool is_new = old == nullptr;
+    if (wanted.changes) placed = all.names.with_changes(wanted.key.owner, old, std::move(placed));
     auto made = store.put(wanted.key.owner, wanted.key.name, std::move(placed.value), wanted.if_version);
     if (const auto* rejected = std::get_if<TensorStore::Rejected>(&made)) {
         upload->drop();
         all.uploads.remove(wanted.key, upload);
-        return store_rejection(*rejected, wanted.if_version);
+        return store_rejection(*rejected, wanted);
     }
     const std::uint64_t version = std::get<runtime::NamedPointer>(made)->version;
     all.uploads.published(wanted.key, upload, version);

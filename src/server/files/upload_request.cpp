@@ -66,11 +66,13 @@ UploadRequest parse_upload_request(const net::RequestHead& head, const Principal
         if (parameter == "upload") {
             if (value.size() > kLongestId) reject("upload", "at most 128 bytes", std::to_string(value.size()));
             wanted.key.id = value;
-        } else if (parameter == "if_version") {
+        } else if (parameter == "if_version" || parameter == "base") {
+            if (wanted.if_version) reject(parameter, "one of if_version and base, once", "both");
             wanted.if_version = net::parse_decimal(value);
-            if (!wanted.if_version) reject("if_version", "a number", value);
+            if (!wanted.if_version) reject(parameter, "a number", value);
+            wanted.changes = parameter == "base";
         } else {
-            reject_parameter(parameter, "upload, if_version");
+            reject_parameter(parameter, "upload, if_version, base");
         }
     }
     return wanted;
@@ -86,6 +88,8 @@ UploadRequest parse_put(const net::RequestHead& head, const Principal& principal
                                                 "application/octet-stream",
                                                 headers.find("Content-Type").value_or("nothing")),
                        415);
+    if (wanted.changes && *wanted.file_form != FileForm::safetensors)
+        reject("base", "a safetensors file of the members that changed", std::string(suffix_of(*wanted.file_form)));
     if (const auto condition = headers.find("If-None-Match")) {
         if (net::trim(*condition) != "*") reject("If-None-Match", "*, or ?if_version=N", *condition);
         wanted.if_version = 0;

@@ -24,10 +24,10 @@ using Text = std::optional<std::string>;
 using OneTensor = std::optional<TensorParameter>;
 using SeveralTensors = std::optional<std::map<std::string, TensorParameter>>;
 using MaybeVersion = std::optional<Version>;
-using Members = std::optional<std::vector<std::string>>;
+using Words = std::optional<std::vector<std::string>>;
 using Metadata = std::optional<std::map<std::string, std::string>>;
 
-constexpr std::array<std::string_view, 2> kForms = {"tensors", "manifest"};
+constexpr std::array<std::string_view, 2> kForms = {"tensors", "blocks"};
 using Form = Word<kForms>;
 
 /// Rejects names under which nothing may be published.
@@ -52,17 +52,15 @@ void check_no_key(const BuiltinCall& call) {
         reject("idempotency_key", "no key: if_version makes a repeated request harmless", "a key");
 }
 
-json_rpc::Error conflict(const TensorStore::Rejected& rejected, std::uint64_t wanted) {
+/// `parameter` named the version `wanted`.
+json_rpc::Error error_of(const TensorStore::Rejected& rejected, std::optional<std::uint64_t> wanted,
+                         std::string_view parameter = "if_version") {
+    if (!rejected.conflict) return json_rpc::out_of_memory(rejected.reason);
     json_rpc::Error error = json_rpc::invalid_params(
-        "if_version",
-        std::to_string(rejected.version) + (rejected.version > 0 ? ", the version now" : ": there is none"),
-        std::to_string(wanted));
+        parameter, std::to_string(rejected.version) + (rejected.version > 0 ? ", the version now" : ": there is none"),
+        std::to_string(wanted.value_or(0)));
     error.data["version"] = rejected.version;
     return error;
-}
-
-json_rpc::Error error_of(const TensorStore::Rejected& rejected, std::optional<std::uint64_t> if_version) {
-    return rejected.conflict ? conflict(rejected, if_version.value_or(0)) : json_rpc::out_of_memory(rejected.reason);
 }
 
 /// Uses the Codec of maps, because a key may begin with '$': the Codec escapes such keys.
@@ -95,17 +93,25 @@ struct Sent {
     }
 };
 
-/// Returns the members that were asked for, or all members.
-tensor::Manifest chosen(const Members& members, const tensor::Manifest& all) {
-    if (!members) return all;
-    tensor::Manifest some;
+/// The blocks of a set, with the members that were asked for (or all members) and no more of the memory.
+std::vector<NamedBlock> chosen(const Words& members, const NamedValue& value) {
+    if (!members) return value.blocks;
+    std::vector<tensor::Manifest> some(value.blocks.size());
     for (std::size_t i = 0; i < members->size(); ++i) {
-        const auto found = all.find((*members)[i]);
-        if (found == all.end())
-            reject("members[" + std::to_string(i) + ']', "the name of a member of the set", "another name");
-        some.insert(*found);
+        bool found = false;
+        for (std::size_t j = 0; j < some.size() && !found; ++j) {
+            const tensor::Manifest& all = value.blocks[j].set.manifest;
+            const auto member = all.find((*members)[i]);
+            found = member != all.end();
+            if (found) some[j].insert(*member);
+        }
+        if (!found) reject("members[" + std::to_string(i) + ']', "the name of a member of the set", "another name");
     }
-    return some;
+    std::vector<NamedBlock> blocks;
+    for (std::size_t j = 0; j < some.size(); ++j) {
+        if (!some[j].empty()) blocks.push_back({{}, tensor::part_of(value.blocks[j].set, std::move(some[j]))});
+    }
+    return blocks;
 }
 
 /// Writes a result into a Value. Tensors are handles already.
@@ -120,11 +126,27 @@ public:
     void tensor(std::string_view name, codec::TensorPointer handle) {
         tensor(sink_.member(sink_.root(), name), std::move(handle));
     }
-    void tensors(std::string_view name, const tensor::TensorSet& set, const tensor::Manifest& manifest) {
+    void tensors(std::string_view name, const std::vector<NamedBlock>& blocks) {
         const ValueSink::Node members = sink_.member(sink_.root(), name);
         sink_.object(members);
-        for (const auto& [member, place] : manifest)
-            tensor(sink_.member(members, member), tensor::member_of(set, place));
+        for (const auto& [id, set, bytes] : blocks) {
+            for (const auto& [member, place] : set.manifest)
+                tensor(sink_.member(members, member), tensor::member_of(set, place));
+        }
+    }
+    /// The reader has the data of the blocks in `known`.
+    void blocks(std::string_view name, const std::vector<NamedBlock>& blocks, const Words& known) {
+        const ValueSink::Node list = sink_.member(sink_.root(), name);
+        sink_.array(list, blocks.size());
+        for (const auto& [id, set, bytes] : blocks) {
+            const ValueSink::Node node = sink_.append(list);
+            ValueWriter block(sink_, node);
+            block.object();
+            if (!id.empty()) block.member("id").string(id);
+            tensor::write_manifest(block.member("manifest"), set.manifest);
+            if (!known || std::find(known->begin(), known->end(), id) == known->end())
+                tensor(sink_.member(node, "data"), set.data);
+        }
     }
     codec::Value take() { return std::move(value_); }
 
@@ -140,10 +162,10 @@ Json to_json(const Named& named) {
     Json json{{"name", named.name},
               {"owner", named.owner},
               {"version", named.version},
-              {"bytes", value.memory()->bytes()},
+              {"bytes", value.data_bytes()},
               {"published_at", iso8601(named.published_at)}};
     if (value.is_set()) {
-        json["members"] = value.set.manifest.size();
+        json["members"] = value.size();
     } else {
         json["dtype"] = name_of(value.tensor->tensor().dtype());
         json["shape"] = tensor::shape_of(value.tensor);
@@ -167,24 +189,31 @@ public:
     explicit TensorMethods(Services& all) : all_(all) {}
 
     Json put(const BuiltinCall& call, const std::string& name, OneTensor tensor, SeveralTensors tensors,
-             const std::optional<Unread>& manifest, OneTensor data, Metadata metadata,
-             const MaybeVersion& if_version) const {
+             const std::optional<Unread>& manifest, OneTensor data, Metadata metadata, const MaybeVersion& if_version,
+             const MaybeVersion& base) const {
         check_no_key(call);
         check_name(name);
-        const auto version = number_of(if_version);
+        if (base && if_version) reject("if_version", "nothing beside base, which must be the version now", "a version");
+        if (base && tensor) reject("base", "tensors, or manifest with data: the members that changed", "one tensor");
+        const auto version = number_of(base ? base : if_version);
+        const auto check = [&](const TensorStore::Rejected& rejected) {
+            throw Rejected(error_of(rejected, version, base ? "base" : "if_version"));
+        };
         const std::string& owner = call.principal.name;
         TensorStore& store = all_.names.store();
         if (store.closed()) throw Rejected(json_rpc::shutting_down());
         try {
             Sent sent = checked(std::move(tensor), std::move(tensors), manifest, std::move(data), std::move(metadata));
-            if (auto rejected = store.rejection(owner, name, sent.bytes(), version))
-                throw Rejected(error_of(*rejected, version));
+            const NamedPointer old = base ? store.find(owner, name) : nullptr;
+            const std::uint64_t bytes_before = old != nullptr ? old->content->bytes() : 0;
+            if (const auto rejected = store.rejection(owner, name, bytes_before + sent.bytes(), version))
+                check(*rejected);
             NamedTensors::Placed placed = place(owner, sent);
+            if (base) placed = all_.names.with_changes(owner, old, std::move(placed));
             if (call.to.memory.failed()) throw Rejected(runtime::memory_failed());
-            const std::uint64_t bytes = placed.value->memory()->bytes();
+            const std::uint64_t bytes = placed.value->data_bytes();
             auto made = store.put(owner, name, std::move(placed.value), version);
-            if (auto* rejected = std::get_if<TensorStore::Rejected>(&made))
-                throw Rejected(error_of(*rejected, version));
+            if (const auto* rejected = std::get_if<TensorStore::Rejected>(&made)) check(*rejected);
             return {{"name", name},
                     {"version", std::get<NamedPointer>(made)->version},
                     {"bytes", bytes},
@@ -199,8 +228,8 @@ public:
         }
     }
 
-    Outcome get(const BuiltinCall& call, const std::string& name, const MaybeVersion& version, const Members& members,
-                const std::optional<Form>& form, const Text& owner) const {
+    Outcome get(const BuiltinCall& call, const std::string& name, const MaybeVersion& version, const Words& members,
+                const std::optional<Form>& form, const Words& known, const Text& owner) const {
         const auto address = NamedTensors::parse_address(name);
         const auto named = all_.names.store().find(owner_of(call, owner), address.name);
         if (named == nullptr) throw unknown();
@@ -213,18 +242,15 @@ public:
         result.member("version").unsigned_integer(named->version);
         if (!value.metadata.empty()) write_metadata(result.member("metadata"), value.metadata);
         if (!address.member.empty()) {
-            const auto member = value.set.manifest.find(address.member);
-            if (member == value.set.manifest.end()) throw unknown(named);
-            result.tensor("tensor", tensor::member_of(value.set, member->second));
+            codec::TensorPointer member = value.member(address.member);
+            if (member == nullptr) throw unknown(named);
+            result.tensor("tensor", std::move(member));
         } else if (!value.is_set()) {
             result.tensor("tensor", value.tensor);
         } else if (!form || form->text == "tensors") {
-            result.tensors("tensors", value.set, chosen(members, value.set.manifest));
+            result.tensors("tensors", chosen(members, value));
         } else {
-            const tensor::TensorSet part =
-                members ? tensor::part_of(value.set, chosen(members, value.set.manifest)) : value.set;
-            tensor::write_manifest(result.member("manifest"), part.manifest);
-            result.tensor("data", part.data);
+            result.blocks("blocks", chosen(members, value), known);
         }
         return make_outcome(result.take());
     }
@@ -332,17 +358,18 @@ void add_tensor_methods(Builtins& builtins, Services& all) {
     const auto methods = std::make_shared<const TensorMethods>(all);
     builtins.add({"tensor.put", "Publishes a tensor, or a set of them, under a name.",
                   object({{"name", "string"}, {"version", "integer"}, {"bytes", "integer"}, {"copied", "integer"}})},
-                 {"name", "tensor", "tensors", "manifest", "data", "metadata", "if_version"},
+                 {"name", "tensor", "tensors", "manifest", "data", "metadata", "if_version", "base"},
                  member(methods, &TensorMethods::put));
-    builtins.add({"tensor.get", "The tensor or the set of a name.",
-                  object({{"name", "string"},
-                          {"version", "integer"},
-                          {"metadata?", schema::map_of("string")},
-                          {"tensor?", schema::tensor()},
-                          {"tensors?", schema::map_of(schema::tensor())},
-                          {"manifest?", "object"},
-                          {"data?", schema::tensor()}})},
-                 {"name", "version", "members", "form", "owner"}, member(methods, &TensorMethods::get));
+    builtins.add(
+        {"tensor.get", "The tensor or the set of a name.",
+         object({{"name", "string"},
+                 {"version", "integer"},
+                 {"metadata?", schema::map_of("string")},
+                 {"tensor?", schema::tensor()},
+                 {"tensors?", schema::map_of(schema::tensor())},
+                 {"blocks?",
+                  schema::list_of(object({{"id?", "string"}, {"manifest", "object"}, {"data?", schema::tensor()}}))}})},
+        {"name", "version", "members", "form", "known", "owner"}, member(methods, &TensorMethods::get));
     builtins.add({"tensor.list", "Named tensors and sets, by name.",
                   object({{"tensors", schema::list_of(named_schema())}, {"next_cursor?", "string"}})},
                  {"prefix", "cursor", "limit"}, member(methods, &TensorMethods::list));

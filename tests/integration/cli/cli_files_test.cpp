@@ -140,6 +140,13 @@ TEST_CASE_METHOD(Files, "A safetensors file is published as a set and written ag
     CHECK(run({"put", npy, "--name", "x", "--if-version", "0"}).code == 1);
     CHECK(run({"put", npy, "--name", "x", "--require", shares ? "shm" : "body"}).code == 0);
     CHECK(run({"get", "y"}).code == 1);
+
+    const std::string changed = folder.file("changed.safetensors");
+    CHECK(run({"get", "weights", "-o", changed}).code == 0);
+    const Words put_changed{"put", changed, "--name", "weights", "--base", "1"};
+    CHECK_THAT(run(put_changed).out, ContainsSubstring("weights, version 2, "));
+    CHECK(Json::parse(run({"get", "weights", "--json"}).out)["members"].size() == json["members"].size());
+    CHECK(run(put_changed).code == 1);
 }
 
 TEST_CASE_METHOD(Files, "A tensor of NumPy is published, listed, watched and deleted by its name", "[cli][names]") {

@@ -208,7 +208,7 @@ TEST_CASE_METHOD(Named, "Named tensors are handed over without a copy, again and
     const HeaderList headers{{"Shared-Tensor-Session", channel->session()}, {"Shared-Tensor-Accept", "shm"}};
     for (int round = 0; round < 2; ++round) {
         for (const Json& params :
-             {Json{{"name", "big"}}, Json{{"name", "set/layer.0"}}, Json{{"name", "set"}, {"form", "manifest"}}}) {
+             {Json{{"name", "big"}}, Json{{"name", "set/layer.0"}}, Json{{"name", "set"}, {"form", "blocks"}}}) {
             const HttpReply reply = post(server.daemon.port(), call_object("tensor.get", params).dump(), headers);
             CHECK(reply.header("Shared-Tensor-Transport") == "shm;tensors=1;copied=0");
         }

@@ -15,7 +15,7 @@ Json put(int port, const std::string& name, const HeaderList& headers = {}) {
 
 }  // namespace
 
-TEST_CASE("a set is got as a map of tensors, or as a manifest with all bytes", "[server][names]") {
+TEST_CASE("a set is got as a map of tensors, or as blocks of bytes", "[server][names]") {
     const int port = shared_daemon();
     const std::string name = fresh_name();
     const Json set{{"a", tensor({1.5, 2.5})}, {"b", tensor({true})}};
@@ -23,14 +23,67 @@ TEST_CASE("a set is got as a map of tensors, or as a manifest with all bytes", "
     const Json tensors = call(port, "tensor.get", {{"name", name}})["tensors"];
     CHECK(tensors["a"]["$tensor"]["data"] == Json{1.5, 2.5});
     CHECK(tensors["b"]["$tensor"]["dtype"] == "bool");
-    const Json manifest = call(port, "tensor.get", {{"name", name}, {"form", "manifest"}});
-    CHECK(manifest["manifest"]["a"] == Json{{"dtype", "float32"}, {"shape", {2}}, {"offset", 0}});
-    CHECK(manifest["manifest"]["b"]["offset"] == 64);
-    CHECK(manifest["data"]["$tensor"]["shape"] == Json{65});
+    const Json blocks = call(port, "tensor.get", {{"name", name}, {"form", "blocks"}})["blocks"];
+    REQUIRE(blocks.size() == 1);
+    const Json& block = blocks[0];
+    CHECK(block["manifest"]["a"] == Json{{"dtype", "float32"}, {"shape", {2}}, {"offset", 0}});
+    CHECK(block["manifest"]["b"]["offset"] == 64);
+    CHECK(block["data"]["$tensor"]["shape"] == Json{65});
     CHECK(call(port, "tensor.put",
-               {{"name", name}, {"manifest", manifest["manifest"]}, {"data", manifest["data"]}})["version"] == 2);
+               {{"name", name}, {"manifest", block["manifest"]}, {"data", block["data"]}})["version"] == 2);
     CHECK(call(port, "tensor.get", {{"name", name}, {"members", {"b"}}})["tensors"].size() == 1);
     CHECK(call(port, "tensor.get", {{"name", name + "/a"}})["tensor"]["$tensor"]["data"] == Json{1.5, 2.5});
+}
+
+TEST_CASE("a version that is based on another shares its blocks, which a reader may know", "[server][names]") {
+    const int port = shared_daemon();
+    const std::string name = fresh_name();
+    const auto put_changes = [&](const Json& version, const Json& changes) {
+        return respond(port, "tensor.put", {{"name", name}, {"base", version}, {"tensors", changes}});
+    };
+    const auto blocks_of = [&](const Json& more) {
+        Json params{{"name", name}, {"form", "blocks"}};
+        params.update(more);
+        return call(port, "tensor.get", params)["blocks"];
+    };
+    const Json set{{"a", tensor({1, 2})}, {"b", tensor({3, 4})}, {"c", tensor({5, 6})}};
+    CHECK(put_changes(1, set)["error"]["data"]["parameter"] == "base");
+    CHECK(put_changes(0, set)["error"]["data"]["parameter"] == "base");
+    call(port, "tensor.put", {{"name", name}, {"tensors", set}});
+    const Json first = blocks_of(Json::object())[0];
+    const Json made = put_changes(1, {{"b", tensor({30, 40})}, {"d", tensor({7})}})["result"];
+    CHECK(made["version"] == 2);
+    CHECK(made["copied"] == 72);
+    CHECK(made["bytes"] == 144 + 72);
+    const Json tensors = call(port, "tensor.get", {{"name", name}})["tensors"];
+    CHECK(tensors.size() == 4);
+    CHECK(tensors["a"]["$tensor"]["data"] == Json{1.0, 2.0});
+    CHECK(tensors["b"]["$tensor"]["data"] == Json{30.0, 40.0});
+    const Json second = blocks_of({{"known", {first["id"], "another"}}});
+    REQUIRE(second.size() == 2);
+    CHECK(second[0]["id"] == first["id"]);
+    CHECK_FALSE(second[0].contains("data"));
+    CHECK(second[0]["manifest"].size() == 2);
+    CHECK(second[1].contains("data"));
+    CHECK(second[1]["manifest"].size() == 2);
+    CHECK(blocks_of({{"members", {"b"}}}).size() == 1);
+    CHECK(blocks_of({{"members", {"b", "a"}}}).size() == 2);
+    CHECK(call_code(port, "tensor.get", {{"name", name}, {"members", {"e"}}}) == -32602);
+
+    for (const Json& rejected :
+         {put_changes(1, set), put_changes(3, set), put_changes(0, set),
+          respond(port, "tensor.put", {{"name", name}, {"base", 2}, {"if_version", 2}, {"tensors", set}}),
+          respond(port, "tensor.put", {{"name", name}, {"base", 2}, {"tensor", tensor({1})}})}) {
+        INFO(rejected.dump());
+        CHECK(code_of(rejected) == -32602);
+    }
+    const Json other = respond(port, "tensor.put", {{"name", name}, {"base", 7}, {"tensors", set}})["error"]["data"];
+    CHECK(other["parameter"] == "base");
+    CHECK(other["version"] == 2);
+    const std::string single = fresh_name();
+    put(port, single);
+    CHECK(call_code(port, "tensor.put", {{"name", single}, {"base", 1}, {"tensors", set}}) == -32602);
+    CHECK(call(port, "tensor.get", {{"name", name}})["version"] == 2);
 }
 
 TEST_CASE("what cannot be published is rejected, and nothing is left of it", "[server][names]") {
@@ -134,6 +187,8 @@ TEST_CASE("names, their bytes and the members of a set are bounded", "[server][n
     CHECK(call_code(daemon.port(), "tensor.put", {{"name", "c"}, {"tensors", set}}) == -32602);
     set.erase("m0");
     CHECK(call_code(daemon.port(), "tensor.put", {{"name", "c"}, {"tensors", set}}) == 0);
+    const Json one_more{{"name", "c"}, {"base", 1}, {"tensors", {{"m0", tensor({1})}}}};
+    CHECK(call_code(daemon.port(), "tensor.put", one_more) == -32602);
 }
 
 TEST_CASE("those who wait for a name hold no worker", "[server][names]") {

@@ -1,0 +1,147 @@
+// Versions of a set in which only some members changed.
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <numeric>
+
+#include "integration/client/transfers.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+
+namespace {
+
+constexpr std::int64_t kMemberFloats = 1 << 16;
+constexpr std::uint64_t kMemberBytes = kMemberFloats * sizeof(float);
+constexpr int kMembers = 100;
+
+std::string nth(int number) { return "m" + std::to_string(number); }
+
+TensorRef constant(float value, std::int64_t floats = kMemberFloats) {
+    return tensor_of(std::vector<float>(static_cast<std::size_t>(floats), value));
+}
+
+struct Changes : Example {
+    Changes() {
+        for (int i = 0; i < kMembers; ++i)
+            now[nth(i)] = constant(static_cast<float>(i));
+        REQUIRE(names.put("weights", now, {{}, {{"step", "1"}, {"kept", "yes"}}}).version == 1);
+    }
+
+    /// Publishes other values of some members as the next version.
+    Published change(const std::vector<int>& members, float value) {
+        std::map<std::string, TensorRef> changed;
+        for (const int member : members)
+            changed[nth(member)] = now[nth(member)] = constant(value);
+        return names.put("weights", changed, {.base = version++});
+    }
+    bool is_now(const NamedTensor& read) const {
+        return read.size() == now.size() && std::all_of(now.begin(), now.end(), [&](const auto& member) {
+                   return read.contains(member.first) && identical(read[member.first], member.second);
+               });
+    }
+    std::uint64_t shared_bytes() const { return server.totals()["shared_memory"]["segment_bytes"]; }
+
+    const NamedTensors names{client};
+    std::map<std::string, TensorRef> now;
+    std::uint64_t version = 1;
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(Changes, "A version with one changed member of a hundred costs a hundredth of the memory",
+                 "[client][names][memory]") {
+    const std::uint64_t before = shared_bytes();
+    CHECK(before >= kMembers * kMemberBytes);
+    const NamedTensor first = names.get("weights");
+    const Published made = change({7}, -1);
+    CHECK(made.version == 2);
+    CHECK(made.copied <= 2 * kMemberBytes);
+    CHECK(made.bytes <= (kMembers + 1) * kMemberBytes);
+    CHECK(shared_bytes() - before <= kMemberBytes + 4096);
+    const NamedTensor second = names.get("weights");
+    CHECK(is_now(second));
+    CHECK(second.metadata() == std::map<std::string, std::string>{{"step", "1"}, {"kept", "yes"}});
+    CHECK(identical(first[nth(7)], constant(7)));
+    CHECK(identical(names.get("weights/" + nth(7)).tensor(), constant(-1)));
+    CHECK(identical(names.get("weights/" + nth(8)).tensor(), constant(8)));
+    const NamedTensor part = names.get("weights", {nth(7), nth(8)});
+    CHECK(part.size() == 2);
+    CHECK(identical(part[nth(7)], constant(-1)));
+    CHECK(identical(part[nth(8)], constant(8)));
+
+    // The same member again: what it replaces is given back.
+    change({7}, -2);
+    CHECK(shared_bytes() - before <= 2 * kMemberBytes + 4096);  // a reader has the second version
+    CHECK(is_now(names.get("weights")));
+}
+
+TEST_CASE_METHOD(Changes, "A version holds at most twice its bytes, whatever changed", "[client][names][memory]") {
+    std::uint64_t copied = 0;
+    for (int round = 0; round < 40; ++round) {
+        copied += change({round, round + 40, round + 41}, static_cast<float>(-1 - round)).copied;
+        CHECK(names.list("weights").front().bytes <= 2 * kMembers * kMemberBytes);
+    }
+    CHECK(copied <= 6 * 120 * kMemberBytes);  // members are moved now and then, not each time
+    CHECK(server.totals()["shared_memory"]["segments"] <= 17);
+    for (const int end : {99, 50}) {  // one member is left of the first block, then half of the next
+        std::vector<int> many(static_cast<std::size_t>(end));
+        std::iota(many.begin(), many.end(), 0);
+        change(many, static_cast<float>(-end));
+        CHECK(names.list("weights").front().bytes <= 2 * kMembers * kMemberBytes);
+    }
+    CHECK(is_now(names.get("weights")));
+    CHECK(shared_bytes() <= 2 * kMembers * kMemberBytes);
+}
+
+TEST_CASE_METHOD(Changes, "A reader keeps the mapping of what did not change, unless it wrote there",
+                 "[client][names][memory]") {
+    const NamedTensor first = names.get("weights");
+    change({3}, -1);
+    const NamedTensor second = names.get("weights", first);
+    CHECK(is_now(second));
+    CHECK(second[nth(4)].data() == first[nth(4)].data());
+    CHECK(second[nth(3)].data() != first[nth(3)].data());
+    CHECK(server.leases() == 2);  // the block of the first version, and the changed member
+    CHECK(identical(first[nth(3)], constant(3)));
+
+    const auto bytes = tensor::mutable_bytes(first[nth(4)]);
+    std::fill(bytes.begin(), bytes.end(), std::byte{1});
+    change({5}, -2);
+    const NamedTensor third = names.get("weights", second);
+    CHECK(is_now(third));
+    CHECK(third[nth(4)].data() != first[nth(4)].data());
+    CHECK(third[nth(3)].data() == second[nth(3)].data());
+    CHECK(is_now(NamedTensors(server.client()).get("weights", third)));  // another session
+}
+
+TEST_CASE_METHOD(Changes, "Changed members are pushed from another host, and read there", "[client][names]") {
+    const NamedTensors far(server.far());
+    const NamedTensor before = far.get("weights");
+    std::map<std::string, TensorRef> changed{{nth(1), constant(-1)}, {"new", constant(5, 3)}};
+    const bool by_file = GENERATE(true, false);
+    if (by_file) {
+        TemporaryFolder folder;
+        names.put("changed", changed, {{}, {{"step", "2"}}});
+        names.get("changed").save(folder.file("changed.safetensors"));
+        CHECK(far.push_file("weights", folder.file("changed.safetensors"), {.put = {.base = 1}}).version == 2);
+    } else {
+        CHECK(far.push("weights", changed, {.put = {{}, {{"step", "2"}}, 1}}).version == 2);
+    }
+    for (auto& [name, tensor] : changed)
+        now[name] = tensor;
+    for (const NamedTensor& read : {far.pull("weights"), far.get("weights", before), names.get("weights")}) {
+        CHECK(is_now(read));
+        CHECK(read.metadata() == std::map<std::string, std::string>{{"step", "2"}, {"kept", "yes"}});
+    }
+    CHECK_THROWS_AS(far.push("weights", changed, {.put = {.base = 1}}), InvalidParams);
+    CHECK_THROWS_AS(far.push("weights", changed, {.put = {.if_version = 2, .base = 2}}), InvalidParams);
+    CHECK_THROWS_AS(far.push("weights", constant(1), {.put = {.base = 2}}), InvalidParams);
+    CHECK_THROWS_AS(names.put("weights", changed, {.base = 1}), InvalidParams);
+    CHECK(is_now(names.get("weights", 2)));
+    // One changed member that has the name of the set is still a member.
+    CHECK(
+        far.push("weights", std::map<std::string, TensorRef>{{"weights", constant(2)}}, {.put = {.base = 2}}).version ==
+        3);
+    CHECK(far.pull("weights").size() == now.size() + 1);
+}
