@@ -50,6 +50,7 @@ struct CommandLine {
     std::string name;                          ///< put: the name; empty: the name of the file
     std::optional<std::uint64_t> if_version;   ///< put, delete
     std::optional<std::uint64_t> base;         ///< put
+    std::string previous;                      ///< get: a file; empty: none
     std::optional<std::uint64_t> after;        ///< watch; nullopt: the current version
     bool json = false;
     bool as_task = false;

@@ -68,33 +68,6 @@ struct PutOptions {
 /// a time; a slow call delays the transfer. An exception ends the transfer, which throws it.
 using TransferProgress = std::function<void(std::uint64_t bytes, std::uint64_t size)>;
 
-/// How a named tensor is fetched over the network: in ranges, or with ClientOptions::compression by one request for the
-/// whole compressed file (if its connection breaks, ranges are used for the rest).
-struct PullOptions {
-    /// The wanted version; throws UnknownOrExpired if it is not the current version. nullopt: the current version.
-    std::optional<std::uint64_t> version{};
-    /// Only rows `first_row` to `last_row` (not included) of a tensor; nullopt: from the first row, to the last row.
-    std::optional<std::int64_t> first_row{}, last_row{};
-    std::size_t connections = 4;                     ///< at once; limited by ClientOptions::connections
-    std::size_t range_bytes = std::size_t{4} << 20;  ///< size of one request's range
-    bool verify = true;                              ///< checks each range against a digest from the server
-    TransferProgress progress{};                     ///< called after each range; a compressed file is one range
-};
-
-/// How a named tensor is sent over the network.
-struct PushOptions {
-    PutOptions put{};
-    std::size_t connections = 4;                    ///< at once; limited by ClientOptions::connections
-    std::size_t part_bytes = std::size_t{1} << 20;  ///< size of one request's part
-    bool verify = true;                             ///< sends a digest with each part; the server checks it
-    /// If a push fails, its parts stay in the server for --upload-ttl. A later push of the same data to the same name,
-    /// by this or another process, sends only the missing parts. Computes a digest of all data first; sends a digest
-    /// with each part, even without `verify`. Not possible with PutOptions::if_version and base, since the server could
-    /// not know which push published the version.
-    bool resume = false;
-    TransferProgress progress{};  ///< called after each part
-};
-
 struct NamedTensorInfo {
     std::string name, owner;
     std::uint64_t version = 0, bytes = 0;
@@ -140,6 +113,9 @@ public:
     /// Writes a safetensors file, with the metadata. A single tensor becomes a member with its own name. Never leaves
     /// an incomplete file. Throws std::runtime_error with the reason if the file cannot be written.
     void save(const std::string& path) const;
+    /// Reads a safetensors file as a set with its metadata. The name is that of the file without its suffix, the
+    /// version 0. Throws std::runtime_error with the reason if the file cannot be read.
+    static NamedTensor load(const std::string& path);
 
     struct Content;
     explicit NamedTensor(std::shared_ptr<const Content> content) : content_(std::move(content)) {}
@@ -147,6 +123,36 @@ public:
 
 private:
     std::shared_ptr<const Content> content_;
+};
+
+/// How a named tensor is fetched over the network: in ranges, or with ClientOptions::compression by one request for the
+/// whole compressed file (if its connection breaks, ranges are used for the rest).
+struct PullOptions {
+    /// The wanted version; throws UnknownOrExpired if it is not the current version. nullopt: the current version.
+    std::optional<std::uint64_t> version{};
+    /// Only rows `first_row` to `last_row` (not included) of a tensor; nullopt: from the first row, to the last row.
+    std::optional<std::int64_t> first_row{}, last_row{};
+    std::size_t connections = 4;                     ///< at once; limited by ClientOptions::connections
+    std::size_t range_bytes = std::size_t{4} << 20;  ///< size of one request's range
+    bool verify = true;                              ///< checks each range against a digest from the server
+    TransferProgress progress{};                     ///< called after each range; a compressed file is one range
+    /// An earlier version that this process has, of the same name or another. Blocks of 64 KiB of a member that are the
+    /// same there are copied and not fetched; the server sends a digest for each block. Nothing is compressed then.
+    std::optional<NamedTensor> previous{};
+};
+
+/// How a named tensor is sent over the network.
+struct PushOptions {
+    PutOptions put{};
+    std::size_t connections = 4;                    ///< at once; limited by ClientOptions::connections
+    std::size_t part_bytes = std::size_t{1} << 20;  ///< size of one request's part
+    bool verify = true;                             ///< sends a digest with each part; the server checks it
+    /// If a push fails, its parts stay in the server for --upload-ttl. A later push of the same data to the same name,
+    /// by this or another process, sends only the missing parts. Computes a digest of all data first; sends a digest
+    /// with each part, even without `verify`. Not possible with PutOptions::if_version and base, since the server could
+    /// not know which push published the version.
+    bool resume = false;
+    TransferProgress progress{};  ///< called after each part
 };
 
 namespace detail {
@@ -198,7 +204,7 @@ public:
     NamedTensor get(std::string_view name, std::optional<std::uint64_t> version = std::nullopt) const;
     /// Fetches `name`. If it is a set, blocks of memory that `previous` (any version) has already are not fetched or
     /// mapped again: unchanged members are the tensors of `previous`, in the same memory. Blocks to which this process
-    /// wrote, and blocks of less than 32 KiB or from another host, are fetched.
+    /// wrote, and blocks of less than 32 KiB or from another host, are fetched. For other hosts: PullOptions::previous.
     NamedTensor get(std::string_view name, const NamedTensor& previous) const;
     /// Fetches some members of a set. Throws InvalidParams for a member that the set does not have.
     NamedTensor get(std::string_view name, const std::vector<std::string>& members) const;

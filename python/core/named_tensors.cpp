@@ -116,6 +116,7 @@ NamedTensor get(const PyNamedTensors& self, const std::string& name, OptionalVer
                 const nb::object& progress) {
     PullOptions pull;
     pull.version = version;
+    if (previous != nullptr) pull.previous = *previous;
     pull.progress = progress_of(progress);
     return self.with([&](const NamedTensors& names) {
         if (members) return names.get(name, *members);

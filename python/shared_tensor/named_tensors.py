@@ -239,7 +239,8 @@ class NamedTensors:
     ) -> NamedTensor:
         """Reads `name`, or `set/member` for one tensor of a set. `members`: only these of a set. `previous`: any
         version that was read before. Tensors of a set that did not change since, and to which this process did not
-        write, are then taken from there: on this host they lie in the same memory, which is not mapped again. Raises
+        write, are then taken from there: on this host they lie in the same memory, which is not mapped again. From
+        another host only blocks of 64 KiB that differ are fetched; what the process has now is compared. Raises
         ValueError for `previous` together with `version` or `members`, and UnknownOrExpired if the name does not exist,
         or if `version` is not its current version."""
         if previous is not None and (version is not None or members is not None):

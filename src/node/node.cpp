@@ -235,8 +235,9 @@ NamedTensor Node::pull(const std::string& url, std::string_view name, const Pull
     return impl_->guarded(impl_->pulled, [&] {
         const auto peer = impl_->peers().at(url, stop);
         const NamedTensors names(peer->client.with({.stop = stop}));
-        const bool is_part = options.first_row || options.last_row;
-        return peer->is_near && !is_part ? names.get(name, options.version) : names.pull(name, options);
+        if (!peer->is_near || options.first_row || options.last_row) return names.pull(name, options);
+        return options.previous && !options.version ? names.get(name, *options.previous)
+                                                    : names.get(name, options.version);
     });
 }
 

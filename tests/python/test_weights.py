@@ -173,6 +173,19 @@ def test_only_changed_tensors_are_published(client: shared_tensor.Client, names:
     assert len(names.get("weights", previous=now)) == 21
 
 
+def test_another_host_fetches_only_what_differs(client: shared_tensor.Client, names: NamedTensors) -> None:
+    weights = {f"layer.{i}": numpy.full(1 << 17, i, numpy.float32) for i in range(20)}
+    names.publish("weights", weights)
+    with shared_tensor.Client(client.url, local_socket="none", framework="numpy") as far:
+        read = NamedTensors(far).get("weights")
+        weights["layer.3"][5] = -3
+        names.publish("weights", weights)
+        before = far.statistics().bytes_in
+        now = NamedTensors(far).get("weights", previous=read)
+        assert far.statistics().bytes_in - before < 1_400_000, "10 MiB, of which 64 KiB differ"
+        assert all(numpy.array_equal(now[name], tensor) for name, tensor in weights.items())
+
+
 def test_part_of_a_set_and_the_list(names: NamedTensors) -> None:
     names.publish("set", SET)
     names.publish("one", SET["a"])

@@ -2,6 +2,7 @@
 #include "client/transfers/transfer.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
 #include <span>
 #include <stdexcept>
@@ -181,6 +182,16 @@ void NamedTensor::save(const std::string& path) const {
     const tensor::Metadata metadata(content_->metadata.begin(), content_->metadata.end());
     if (is_set()) return tensor::write_safetensors_file(path, content_->members, metadata);
     tensor::write_safetensors_file(path, {{content_->name, content_->tensor}}, metadata);
+}
+
+NamedTensor NamedTensor::load(const std::string& path) {
+    auto file = tensor::read_safetensors_file(path, tensor::plain_block);
+    auto content = std::make_shared<Content>();
+    content->name = std::filesystem::path(path).stem().string();
+    content->metadata.insert(file.metadata.begin(), file.metadata.end());
+    for (const auto& [name, member] : file.set.manifest)
+        content->members.emplace_hint(content->members.end(), name, tensor::member_of(file.set, member));
+    return NamedTensor(std::move(content));
 }
 
 Client NamedTensors::repeating() const {

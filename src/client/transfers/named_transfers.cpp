@@ -69,18 +69,22 @@ NamedTensor NamedTensors::pull(std::string_view name, const PullOptions& options
     content->name = std::string(name);
     client::Core& core = *client_.core_;
     client::Downloaded file;
-    const auto fetch = [&](std::string_view suffix) {
-        file = client::download(core, path_of(name, suffix, options), options, client_.options_);
+    const auto fetch = [&](std::string_view suffix, const PullOptions& how) {
+        file = client::download(core, path_of(name, suffix, options), how, client_.options_);
         content->version = net::parse_decimal(file.headers.find("Shared-Tensor-Version").value_or("")).value_or(0);
     };
     bool is_raw = false;
     try {
-        fetch(".safetensors");
+        fetch(".safetensors", options);
     } catch (const InvalidParams& error) {
         if (!is_about(error, "form")) throw;
         is_raw = true;  // of a dtype that safetensors lacks
     }
-    if (is_raw) fetch(".raw");
+    if (is_raw) {
+        PullOptions whole = options;
+        whole.previous.reset();
+        fetch(".raw", whole);
+    }
     try {
         is_raw ? read_raw(file, core.ports(), *content) : read_safetensors(file, *content);
     } catch (const InvalidValue& error) {

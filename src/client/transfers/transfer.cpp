@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/log/log.hpp"
+#include "client/transfers/known_bytes.hpp"
 #include "net/message/fields.hpp"
 #include "protocol/json_rpc/error.hpp"
 
@@ -131,7 +132,7 @@ public:
         : transfer_(transfer), path_(path), options_(options), first_bytes_(first_bytes), count_(options.progress) {}
 
     Downloaded run() {
-        if (!transfer_.compression() || !fetch_compressed()) fetch_first();
+        if (!transfer_.compression() || options_.previous || !fetch_compressed()) fetch_first();
         size_ = std::max<std::uint64_t>(size_, first_.body->size());
         count_.set(first_.body->size(), size_);
         if (size_ > first_.body->size()) fetch_rest();
@@ -229,13 +230,63 @@ private:
         whole->resize(static_cast<std::size_t>(size_));
         std::memcpy(whole->data(), first_.body->data(), there);
         first_.body = std::move(whole);
-        const std::uint64_t step = std::min<std::uint64_t>(options_.range_bytes, size_ - there);
-        const std::uint64_t ranges = (size_ - there + step - 1) / step;
-        in_parallel(static_cast<std::size_t>(std::min<std::uint64_t>(options_.connections, ranges)), ranges,
-                    [&](std::uint64_t i) {
-                        const std::uint64_t first = there + i * step;
-                        fetch({first, std::min(step, size_ - first)});
-                    });
+        std::vector<net::ByteRange> ranges;
+        for (const net::ByteRange& part : options_.previous ? take_known(there) : all_behind(there)) {
+            for (std::uint64_t done = 0; done < part.count; done += options_.range_bytes)
+                ranges.push_back({part.first + done, std::min<std::uint64_t>(options_.range_bytes, part.count - done)});
+        }
+        in_parallel(std::min(options_.connections, ranges.size()), ranges.size(),
+                    [&](std::uint64_t i) { fetch(ranges[i]); });
+    }
+
+    std::vector<net::ByteRange> all_behind(std::uint64_t there) const { return {{there, size_ - there}}; }
+
+    /// Takes from the previous version what the file has too. Returns what is still missing behind the first `there`
+    /// bytes.
+    std::vector<net::ByteRange> take_known(std::uint64_t there) {
+        const std::span<std::byte> file(first_.body->data(), first_.body->size());
+        try {
+            const auto prefix = file.first<8>();
+            const std::uint64_t head = prefix.size() + tensor::safetensors_json_size(prefix, size_);
+            if (head > there) {
+                fetch({there, head - there});
+                there = head;
+            }
+            const std::string json(reinterpret_cast<const char*>(file.data()) + prefix.size(), head - prefix.size());
+            const auto header = tensor::parse_safetensors_header(json, size_ - head);
+            const auto digests = fetch_digests();
+            if (digests == nullptr) return all_behind(there);
+            auto missing = copy_known(tensors_of(options_.previous->content()), header, digests->bytes(), file, there,
+                                      options_.connections);
+            std::uint64_t known = size_ - there;
+            for (const net::ByteRange& range : missing)
+                known -= range.count;
+            count_.add(known);
+            return missing;
+        } catch (const tensor::SafetensorsError& error) {
+            log::debug(path_, ": nothing of the previous version is used: ", error.what());
+            return all_behind(there);
+        }
+    }
+
+    /// The digests of the blocks of all members. Null if the server does not have them.
+    std::shared_ptr<PooledBuffer> fetch_digests() {
+        std::shared_ptr<PooledBuffer> digests;
+        transfer_.until_it_holds(path_, [&](int) {
+            net::ClientRequest wanted = request();
+            wanted.path.append(path_.find('?') == std::string::npos ? "?" : "&")
+                .append("digests=")
+                .append(std::to_string(kDeltaBlock));
+            net::ClientResponse response = transfer_.send(std::move(wanted));
+            if (response.status == 404 || response.status == 412) throw Changed();
+            if (response.status == 200) digests = std::move(response.body);
+            if (response.status / 100 == 5) throw_rejection(response, path_);
+        });
+        return digests;
+    }
+
+    static tensor::TensorMap tensors_of(const NamedTensor::Content& content) {
+        return content.tensor != nullptr ? tensor::TensorMap{{content.name, content.tensor}} : content.members;
     }
 
     /// Downloads a range. If the connection breaks, further requests complete the range. The digest comes with the

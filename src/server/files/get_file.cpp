@@ -1,6 +1,7 @@
 #include "server/files/files.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <exception>
 #include <functional>
 #include <limits>
@@ -80,6 +81,30 @@ std::string digest_of(const std::vector<net::BodyPart>& parts) {
     return net::digest_field(digest.value());
 }
 
+/// The digests of the elements of each tensor, in blocks of `block` bytes, one after the other. Blocks while it reads
+/// all bytes.
+std::string digests_of(const TensorFile& file, std::uint64_t block) {
+    std::string digests;
+    for (const tensor::ElementReader& one : file.elements) {
+        for (std::uint64_t at = 0; at < one.size(); at += block) {
+            Digest digest;
+            tensor::ElementPieces pieces(one, at, std::min(block, one.size() - at));
+            for (auto piece = pieces.next(); !piece.empty(); piece = pieces.next())
+                digest.update(piece);
+            for (const std::byte byte : digest.value())
+                digests.push_back(static_cast<char>(byte));
+        }
+    }
+    return digests;
+}
+
+std::uint64_t parse_block(const std::string& text) {
+    const std::uint64_t block = net::parse_decimal(text).value_or(0);
+    if (!std::has_single_bit(block) || block < std::uint64_t{64} << 10 || block > std::uint64_t{1} << 20)
+        reject("digests", "the size of a block, a power of two from 65536 to 1048576", text);
+    return block;
+}
+
 std::vector<net::BodyPart> parts_of(const std::shared_ptr<const TensorFile>& file) {
     std::vector<net::BodyPart> parts;
     parts.reserve(1 + file->elements.size());
@@ -102,6 +127,7 @@ struct Wanted {
     FileForm form = FileForm::safetensors;
     std::string slice;  ///< as received
     Rows rows;
+    std::uint64_t digests = 0;  ///< the size of the blocks whose digests are wanted; 0: the file is wanted
 };
 
 /// The tensor or set that was found.
@@ -135,10 +161,12 @@ Wanted parse(const net::RequestHead& head, const Principal& principal) {
         } else if (name == "version") {
             wanted.version = net::parse_decimal(value);
             if (!wanted.version) reject("version", "a number", value);
+        } else if (name == "digests") {
+            wanted.digests = parse_block(value);
         } else if (name == "owner") {
             wanted.owner = principal.admin ? value : std::string();
         } else {
-            reject_parameter(name, "slice, version, owner");
+            reject_parameter(name, "slice, version, digests, owner");
         }
     }
     return wanted;
@@ -220,6 +248,13 @@ net::Response get_file(Services& all, const net::RequestHead& head, const Princi
     const auto file =
         std::make_shared<const TensorFile>(is_set ? tensor::file_of(found.value->members(), metadata)
                                                   : tensor::file_of(found.tensor, wanted.form, name, metadata));
+    if (wanted.digests > 0) {
+        const auto make = [&] { return digests_of(*file, wanted.digests); };
+        const std::string key = std::to_string(wanted.digests) + ' ' + wanted.member + ' ' + etag;
+        response.content_type = "application/octet-stream";
+        response.text = found.value != nullptr ? found.value->digest(key, make) : make();
+        return response;
+    }
     if (!is_set) {
         response.headers.add("Shared-Tensor-Dtype", std::string(name_of(found.tensor->tensor().dtype())));
         response.headers.add("Shared-Tensor-Shape", tensor::text_of(found.tensor->tensor().shape()));

@@ -1,8 +1,10 @@
 // Versions of a set in which only some members changed.
 
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <numeric>
+#include <thread>
 
 #include "integration/client/transfers.hpp"
 
@@ -144,4 +146,98 @@ TEST_CASE_METHOD(Changes, "Changed members are pushed from another host, and rea
         far.push("weights", std::map<std::string, TensorRef>{{"weights", constant(2)}}, {.put = {.base = 2}}).version ==
         3);
     CHECK(far.pull("weights").size() == now.size() + 1);
+}
+
+TEST_CASE_METHOD(Changes, "From another host only blocks are fetched that differ from an earlier version",
+                 "[client][names][pull]") {
+    const Client reader = server.far();
+    const NamedTensors far(reader);
+    const auto fetched = [&](const NamedTensor& previous, const PullOptions& options = {}) {
+        PullOptions all = options;
+        all.previous = previous;
+        const std::uint64_t before = reader.statistics().bytes_in;
+        CHECK(is_now(far.pull("weights", all)));
+        return reader.statistics().bytes_in - before;
+    };
+    constexpr std::uint64_t kFirst = 1'200'000;  // the first request, which brings the header
+    const NamedTensor first = far.pull("weights");
+    CHECK(fetched(first) < kFirst + 10'000);
+
+    std::vector<float> some = elements_of<float>(now[nth(70)]);
+    some[40'000] = -1;
+    now[nth(70)] = tensor_of(some);
+    some.resize(some.size() + 1000, 5);
+    now[nth(71)] = tensor_of(some);
+    now["new"] = constant(3, 10);
+    now["odd"] = numbered(DType::bool_, {5});
+    now.erase(nth(99));
+    names.put("weights", now);
+    CHECK(fetched(first) < kFirst + 64 * 1024 + kMemberBytes + 20'000);
+    CHECK(fetched(first, {.connections = 1, .range_bytes = 10'000}) < 64 * 1024 + kMemberBytes + 80'000);
+
+    // What this process wrote to its version is not taken for the new one.
+    const auto bytes = tensor::mutable_bytes(first[nth(80)]);
+    bytes[100'000] = std::byte{1};
+    CHECK(fetched(first) < kFirst + 2 * 64 * 1024 + kMemberBytes + 20'000);
+
+    // Also from a file, from a version that has none of it, and of a set that changed by its blocks only.
+    TemporaryFolder folder;
+    names.get("weights").save(folder.file("weights.safetensors"));
+    const NamedTensor loaded = NamedTensor::load(folder.file("weights.safetensors"));
+    CHECK(loaded.name() == "weights");
+    CHECK(is_now(loaded));
+    CHECK(fetched(loaded) < kFirst + 20'000);
+    names.put("other", std::map<std::string, TensorRef>{{nth(0), constant(5, 3)}});
+    CHECK(fetched(far.pull("other")) > 90 * kMemberBytes);
+    version = 2;
+    change({5}, 17);
+    CHECK(fetched(loaded) < kFirst + kMemberBytes + 20'000);
+
+    // One tensor, with rows, and of a dtype that has to come as it is.
+    const NamedTensor row = far.pull("weights/" + nth(71), {.previous = loaded});
+    CHECK(identical(row.tensor(), now[nth(71)]));
+    const NamedTensor rows = far.pull("weights/" + nth(71), {.first_row = 10, .last_row = 20, .previous = row});
+    CHECK(rows.tensor().shape()[0] == 10);
+    const TensorRef complex = numbered(DType::complex128, {300'000});
+    names.put("complex", complex);
+    CHECK(identical(far.pull("complex", {.previous = loaded}).tensor(), complex));
+    names.put("complex", complex);
+    CHECK(identical(far.pull("complex", {.previous = far.pull("complex")}).tensor(), complex));
+}
+
+TEST_CASE("What is fetched beside an earlier version is of one version, whatever breaks and whoever publishes",
+          "[client][names][pull]") {
+    const auto version_of = [](int number) {  // half of the blocks change
+        std::vector<std::int32_t> elements(500'000, 1);
+        std::fill(elements.begin(), elements.begin() + 250'000, number);
+        return std::map<std::string, TensorRef>{{"a", tensor_of(elements)}, {"b", numbers(300'000, number)}};
+    };
+    std::atomic<bool> breaks{false};
+    const Behind behind([&](int connection) {
+        if (!breaks) return Harm();
+        const auto place = static_cast<std::uint64_t>(connection % 11);
+        return connection % 3 == 0 ? Harm{.damage_down = 100'000 + place * 997}
+                                   : Harm{.cut_down = 70'000 + place * 9973};
+    });
+    behind.near.put("weights", version_of(1));
+    const NamedTensors far(behind.client(patient()));
+    NamedTensor last = far.pull("weights");
+    const auto is_of_one_version = [&](const NamedTensor& read) {
+        const auto wanted = version_of(elements_of<std::int32_t>(read["b"])[0]);
+        return identical(read["a"], wanted.at("a")) && identical(read["b"], wanted.at("b"));
+    };
+    breaks = true;
+    behind.near.put("weights", version_of(2));
+    last = far.pull("weights", {.connections = 2, .range_bytes = 100'000, .previous = last});
+    CHECK(is_of_one_version(last));
+    CHECK(last.version() == 2);
+    breaks = false;
+    std::jthread publisher([&](const std::stop_token& stop) {
+        for (int number = 3; !stop.stop_requested(); ++number)
+            behind.near.put("weights", version_of(number));
+    });
+    for (int i = 0; i < 20; ++i) {
+        last = far.pull("weights", {.connections = 2, .range_bytes = 100'000, .previous = last});
+        CHECK(is_of_one_version(last));
+    }
 }

@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <set>
 
+#include "base/bytes/digest.hpp"
 #include "file_client.hpp"
 #include "integration/memory/raw_channel.hpp"
 
@@ -164,7 +165,7 @@ TEST_CASE("rows of a tensor can be got", "[server][files]") {
     const HttpReply unknown = get(port, name + ".raw?rows=1");
     CHECK(unknown.status == 400);
     CHECK(error_of(unknown)["data"] == Json{{"parameter", "rows"},
-                                            {"expected", "one of the parameters that there are: slice, version, owner"},
+                                            {"expected", "one of the parameters that there are: slice, version, digests, owner"},
                                             {"got", "an unknown parameter"}});
     CHECK(get(port, name + ".raw?slice=%zz").status == 400);
 }
@@ -206,6 +207,41 @@ TEST_CASE("each part, form, member and version of a name has a digest of its own
     CHECK(get(port, "x.raw").header("Content-Digest").empty());  // for those who ask for it
     for (const char* other : {"sha-256=9", "xxh3-128=0"})
         CHECK(get(port, "x.raw", {{"Want-Content-Digest", other}}).header("Content-Digest").empty());
+}
+
+TEST_CASE("a file's digests are those of the blocks of each tensor", "[server][files]") {
+    const int port = shared_daemon();
+    const std::string name = fresh_name(), bytes = numbers(4 * 9000);
+    put_rows(port, name, 9000);
+    const auto digests = [](const std::string& all, std::size_t block) {
+        std::string expected;
+        for (std::size_t at = 0; at < all.size(); at += block) {
+            const std::string part = all.substr(at, block);
+            for (const std::byte byte : shared_tensor::Digest::of(std::as_bytes(std::span(part))))
+                expected.push_back(static_cast<char>(byte));
+        }
+        return expected;
+    };
+    for (const char* const form : {".raw", ".safetensors", ".npy"}) {
+        for (const std::size_t block : {65'536, 131'072})
+            CHECK(get(port, name + form + "?digests=" + std::to_string(block)).body == digests(bytes, block));
+    }
+    CHECK(get(port, name + ".raw?slice=100:9000&digests=65536").body == digests(bytes.substr(1600), 65'536));
+    const std::string set = fresh_name();  // the larger items come first, whatever their names
+    const auto list = [](const Json& data, const char* dtype) {
+        return Json{{"$tensor", {{"dtype", dtype}, {"data", data}}}};
+    };
+    call(port, "tensor.put",
+         {{"name", set},
+          {"tensors", {{"a", list({1}, "int8")}, {"b", list({2}, "int16")}, {"c", list(Json::array(), "int8")}}}});
+    const HttpReply of_set = get(port, set + ".safetensors?version=1&digests=65536");
+    CHECK(of_set.body == digests(std::string("\2\0", 2), 65'536) + digests("\1", 65'536));
+    CHECK(of_set.header("Content-Type") == "application/octet-stream");
+    CHECK(get(port, set + "/a.raw?digests=65536").body == digests("\1", 65'536));
+    for (const char* const wrong : {"0", "1", "32768", "65537", "2097152", "x", ""})
+        CHECK(get(port, name + ".raw?digests=" + wrong).status == 400);
+    CHECK(get(port, name + ".raw?version=2&digests=65536").status == 404);
+    CHECK(get(port, name + ".raw?digests=65536", {{"If-Match", "\"another\""}}).status == 412);
 }
 
 TEST_CASE("leased tensors are got by their lease", "[server][files]") {
