@@ -82,7 +82,7 @@ class PyTensorNode:
 
     def register_tensor(self, name: str, tensor: PyTensorData) -> None:
         """Publishes a tensor, so that other nodes can pull it. Blocks for a call to this node's own server."""
-        self._node._core.publish(name, _core.Tensor.from_dlpack(tensor), {}, None, _core.Stop())
+        self._node._core.publish(name, _core.Tensor.from_dlpack(tensor), {}, None, None, _core.Stop())
 
     async def pull_tensor(self, peer: str, name: str) -> ReceivedTensor:
         """Fetches a tensor that another node registered. tensor_iroh's protocol has this, its Python API does not."""
