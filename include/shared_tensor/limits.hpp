@@ -154,7 +154,10 @@ struct LeaseLimits {
 
 struct NamedTensorLimits {
     std::size_t max_names = 10'000;                    ///< of all owners together; a set counts as one
-    std::uint64_t max_bytes = std::uint64_t{8} << 30;  ///< for the newest versions
+    std::uint64_t max_bytes = std::uint64_t{8} << 30;  ///< for all versions that are kept
+    /// Older versions of each name that are kept, as far as max_bytes allows, so that readers on other hosts who have
+    /// one of them fetch only the elements that changed.
+    std::size_t older_versions = 0;
 };
 
 /// Limits of uploads: files that clients send in parts, and that are not complete.

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
+#include <tuple>
+#include <utility>
 
-#include "base/bytes/digest.hpp"
+#include "base/bytes/xor.hpp"
 #include "tensor/element_reader.hpp"
 
 namespace shared_tensor::client {
@@ -16,37 +17,12 @@ constexpr std::uint64_t kUnit = 64 * kDeltaBlock;  ///< what one thread compares
 
 std::uint64_t blocks_in(std::uint64_t bytes) { return (bytes + kDeltaBlock - 1) / kDeltaBlock; }
 
-/// A part of a member.
-struct Unit {
-    net::ByteRange place;              ///< in the file
-    std::uint64_t digest = 0;          ///< index of the first block's
-    std::span<const std::byte> known;  ///< the same part of the earlier version, which may be shorter
-};
-
-std::vector<Unit> units_of(const tensor::TensorMap& known, const tensor::SafetensorsHeader& header) {
-    std::vector<tensor::Manifest::const_iterator> order;
-    for (auto at = header.manifest.begin(); at != header.manifest.end(); ++at)
-        order.push_back(at);
-    std::sort(order.begin(), order.end(),
-              [](const auto& one, const auto& other) { return one->second.offset < other->second.offset; });
-    std::vector<Unit> units;
-    std::uint64_t digest = 0;
-    for (const auto& member : order) {
-        const auto found = known.find(member->first);
-        std::span<const std::byte> before;
-        if (found != known.end()) {
-            const tensor::ElementReader elements(found->second);
-            if (elements.data() != nullptr) before = {elements.data(), static_cast<std::size_t>(elements.size())};
-        }
-        const auto& [dtype, shape, offset, bytes] = member->second;
-        for (std::uint64_t done = 0; done < bytes; done += kUnit) {
-            const std::uint64_t count = std::min(kUnit, bytes - done);
-            units.push_back({{header.size + offset + done, count}, digest, before});
-            before = before.subspan(std::min<std::size_t>(before.size(), kUnit));
-            digest += blocks_in(count);
-        }
-    }
-    return units;
+std::span<const std::byte> bytes_of(const tensor::TensorMap& tensors, const std::string& member) {
+    const auto found = tensors.find(member);
+    if (found == tensors.end()) return {};
+    const tensor::ElementReader elements(found->second);
+    if (elements.data() == nullptr) return {};
+    return {elements.data(), static_cast<std::size_t>(elements.size())};
 }
 
 /// Joins a range with the last one if it follows at once.
@@ -60,38 +36,70 @@ void add(std::vector<net::ByteRange>& ranges, const net::ByteRange& range) {
 
 }  // namespace
 
-std::vector<net::ByteRange> copy_known(const tensor::TensorMap& known, const tensor::SafetensorsHeader& header,
-                                       std::span<const std::byte> digests, std::span<std::byte> file,
-                                       std::uint64_t there, std::size_t threads) {
-    const std::vector<Unit> units = units_of(known, header);
-    const std::uint64_t count = units.empty() ? 0 : units.back().digest + blocks_in(units.back().place.count);
+KnownBytes::KnownBytes(tensor::TensorMap known, const tensor::SafetensorsHeader& header) : tensors_(std::move(known)) {
+    std::vector<tensor::Manifest::const_iterator> order;
+    for (auto at = header.manifest.begin(); at != header.manifest.end(); ++at)
+        order.push_back(at);
+    std::sort(order.begin(), order.end(),
+              [](const auto& one, const auto& other) { return one->second.offset < other->second.offset; });
+    std::uint64_t digest = 0;
+    for (const auto& member : order) {
+        const auto& [dtype, shape, offset, bytes] = member->second;
+        std::span<const std::byte> before = bytes_of(tensors_, member->first);
+        is_complete_ = is_complete_ && before.size() == bytes;
+        for (std::uint64_t done = 0; done < bytes; done += kUnit) {
+            const std::uint64_t count = std::min(kUnit, bytes - done);
+            const auto part = before.first(std::min<std::size_t>(before.size(), count));
+            units_.push_back({{header.size + offset + done, count}, digest, part});
+            before = before.subspan(part.size());
+            digest += blocks_in(count);
+        }
+    }
+}
+
+std::vector<net::ByteRange> KnownBytes::copy(std::span<const std::byte> digests, std::span<std::byte> file,
+                                             std::uint64_t there, std::size_t threads) {
+    const std::uint64_t count = units_.empty() ? 0 : units_.back().digest + blocks_in(units_.back().place.count);
     if (digests.size() != count * kDigest) return {{there, file.size() - there}};
-    std::vector<std::vector<net::ByteRange>> missing(units.size());
-    in_parallel(threads, units.size(), [&](std::uint64_t i) {
-        const Unit& unit = units[i];
+    std::vector<std::byte> own(digests.size());  // digests of the earlier version
+    std::vector<std::vector<net::ByteRange>> missing(units_.size());
+    in_parallel(threads, units_.size(), [&](std::uint64_t i) {
+        const Unit& unit = units_[i];
         for (std::uint64_t at = 0; at < unit.place.count; at += kDeltaBlock) {
             const net::ByteRange block{unit.place.first + at, std::min(kDeltaBlock, unit.place.count - at)};
             const std::uint64_t end = block.first + block.count;
-            if (end <= there) continue;
-            const auto wanted = digests.subspan((unit.digest + at / kDeltaBlock) * kDigest, kDigest);
+            bool is_same = false;
             if (unit.known.size() >= at + block.count) {
-                const auto same = unit.known.subspan(at, block.count);
-                const Digest::Value digest = Digest::of(same);
-                if (std::equal(digest.begin(), digest.end(), wanted.begin())) {
-                    std::memcpy(file.data() + block.first, same.data(), same.size());
-                    continue;
-                }
+                const auto known = unit.known.subspan(at, block.count);
+                const Digest::Value digest = Digest::of(known);
+                const std::size_t place = (unit.digest + at / kDeltaBlock) * kDigest;
+                std::memcpy(own.data() + place, digest.data(), kDigest);
+                is_same = std::memcmp(digests.data() + place, digest.data(), kDigest) == 0;
+                if (is_same && end > there) std::memcpy(file.data() + block.first, known.data(), known.size());
             }
+            if (is_same || end <= there) continue;
             const std::uint64_t first = std::max(block.first, there);
             add(missing[i], {first, end - first});
         }
     });
+    if (is_complete_) base_ = Digest::of(own);
     std::vector<net::ByteRange> ranges;
     for (const auto& some : missing) {
         for (const net::ByteRange& range : some)
             add(ranges, range);
     }
     return ranges;
+}
+
+void KnownBytes::undo_xor(const net::ByteRange& range, std::span<std::byte> bytes) const {
+    auto unit = std::upper_bound(units_.begin(), units_.end(), range.first,
+                                 [](std::uint64_t first, const Unit& one) { return first < one.place.first; });
+    if (unit != units_.begin()) --unit;
+    for (; unit != units_.end() && unit->place.first < range.first + range.count; ++unit) {
+        const std::uint64_t first = std::max(range.first, unit->place.first);
+        if (first >= unit->place.first + unit->known.size()) continue;
+        xor_into(bytes.subspan(first - range.first), unit->known.subspan(first - unit->place.first));
+    }
 }
 
 }  // namespace shared_tensor::client

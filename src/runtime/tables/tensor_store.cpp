@@ -63,7 +63,7 @@ std::string member_name_rejection(std::string_view name) {
 std::optional<TensorStore::Rejected> TensorStore::rejection(const State& state, const Names::Entry* old,
                                                             std::uint64_t bytes,
                                                             std::optional<std::uint64_t> if_version) const {
-    const std::uint64_t now = old != nullptr ? old->value->version : 0;
+    const std::uint64_t now = old != nullptr ? old->value.now->version : 0;
     if (if_version && *if_version != now) return Rejected{true, now, {}};
     if (old == nullptr && state.names.sums().entries >= limits_.max_names) {
         return Rejected{
@@ -96,20 +96,26 @@ std::variant<NamedPointer, TensorStore::Rejected> TensorStore::put(std::string_v
     made->content = std::move(content);
     const std::uint64_t bytes = made->content->bytes();
     const std::string key = key_of(owner, name);
-    NamedPointer before;  // destroyed without the lock
+    std::vector<NamedPointer> gone;  // destroyed without the lock
     std::shared_ptr<Changed> watch;
     auto rejected = state_.with([&](State& state) -> std::optional<Rejected> {
-        Names::Entry* const old = state.names.find(key);
-        if (auto no = rejection(state, old, bytes, if_version)) return no;
-        if (old != nullptr) {
-            made->version = old->value->version + 1;
-            before = std::exchange(old->value, made);
-            state.names.set_bytes(*old, bytes);
+        Names::Entry* entry = state.names.find(key);
+        if (auto no = rejection(state, entry, bytes, if_version)) return no;
+        gone.reserve(state.older + 1);
+        if (entry != nullptr) {
+            auto& [now, older] = entry->value;
+            older.reserve(older.size() + 1);  // nothing throws from here on
+            made->version = now->version + 1;
+            ++state.older;
+            state.older_bytes += now->content->bytes();
+            older.push_back(std::exchange(now, made));
+            state.names.set_bytes(*entry, bytes);
         } else {
             const auto floor = state.floors.find(owner);
             made->version = (floor != state.floors.end() ? floor->second : 0) + 1;
-            state.names.add(key, made->owner, bytes, Names::kNever, made);
+            entry = &state.names.add(key, made->owner, bytes, Names::kNever, {made});
         }
+        trim(state, *entry, gone);
         ++state.stats.published;
         watch = changed(state, key);
         return std::nullopt;
@@ -123,30 +129,63 @@ NamedPointer TensorStore::find(std::string_view owner, std::string_view name) co
     const std::string key = key_of(owner, name);
     return state_.with([&](const State& state) {
         const Names::Entry* const found = state.names.find(key);
-        return found != nullptr ? found->value : nullptr;
+        return found != nullptr ? found->value.now : nullptr;
     });
+}
+
+std::vector<NamedPointer> TensorStore::older(std::string_view owner, std::string_view name) const {
+    const std::string key = key_of(owner, name);
+    return state_.with([&](const State& state) {
+        const Names::Entry* const found = state.names.find(key);
+        if (found == nullptr) return std::vector<NamedPointer>();
+        return std::vector<NamedPointer>(found->value.older.rbegin(), found->value.older.rend());
+    });
+}
+
+/// Moves older versions to `gone`, which has place for all of them: those of `entry` beyond its limit, and those of any
+/// name for which there is no room. Throws nothing.
+void TensorStore::trim(State& state, Names::Entry& entry, std::vector<NamedPointer>& gone) const {
+    const auto drop_oldest = [&](Versions& versions) {
+        --state.older;
+        state.older_bytes -= versions.older.front()->content->bytes();
+        gone.push_back(std::move(versions.older.front()));
+        versions.older.erase(versions.older.begin());
+    };
+    const auto is_full = [&] { return state.names.sums().bytes + state.older_bytes > limits_.max_bytes; };
+    std::vector<NamedPointer>& own = entry.value.older;
+    while (!own.empty() && (own.size() > limits_.older_versions || is_full()))
+        drop_oldest(entry.value);
+    for (const auto& [key, other] : state.names.entries()) {
+        if (state.older == 0 || !is_full()) return;
+        Versions& versions = state.names.find(key)->value;
+        while (!versions.older.empty() && is_full())
+            drop_oldest(versions);
+    }
 }
 
 std::variant<NamedPointer, TensorStore::Rejected> TensorStore::remove(std::string_view owner, std::string_view name,
                                                                       std::optional<std::uint64_t> if_version) {
     const std::string key = key_of(owner, name);
-    NamedPointer gone;
+    Versions gone;
     std::shared_ptr<Changed> watch;
     auto rejected = state_.with([&](State& state) -> std::optional<Rejected> {
         Names::Entry* const found = state.names.find(key);
         if (found == nullptr) return std::nullopt;
-        const std::uint64_t version = found->value->version;
+        const std::uint64_t version = found->value.now->version;
         if (if_version && *if_version != version) return Rejected{true, version, {}};
         std::uint64_t& floor = state.floors[found->owner()];
         floor = std::max(floor, version);
         gone = state.names.take(*found);
+        state.older -= gone.older.size();
+        for (const NamedPointer& one : gone.older)
+            state.older_bytes -= one->content->bytes();
         ++state.stats.removed;
         watch = changed(state, key);
         return std::nullopt;
     });
     if (rejected) return std::move(*rejected);
     tell(watch);
-    return gone;
+    return gone.now;
 }
 
 NamedPage TensorStore::list(const NamedFilter& filter) const {
@@ -158,7 +197,7 @@ NamedPage TensorStore::list(const NamedFilter& filter) const {
         const auto& names = state.names.entries();
         auto at = after < prefix ? names.lower_bound(prefix) : names.upper_bound(after);
         for (; at != names.end() && at->first.starts_with(prefix); ++at) {
-            const NamedPointer& named = at->second.value;
+            const NamedPointer& named = at->second.value.now;
             if (!named->name.starts_with(filter.prefix)) continue;  // only possible if the filter has no owner
             if (page.list.size() == limit) {
                 page.next_cursor = cursor_at(*page.list.back());
@@ -193,7 +232,7 @@ NamedPointer TensorStore::wait(std::string_view owner, std::string_view name, st
         watch.reset();
         NamedPointer found = state_.with([&](State& state) {
             const Names::Entry* const now = state.names.find(key);
-            NamedPointer present = now != nullptr ? now->value : nullptr;
+            NamedPointer present = now != nullptr ? now->value.now : nullptr;
             auto& shared = state.watched[key];
             if (version_of(present) == after && !last && !state.closed) {
                 if (shared == nullptr) shared = std::make_shared<Changed>(false);
@@ -225,7 +264,7 @@ TensorStoreStats TensorStore::stats() const {
     return state_.with([](const State& state) {
         TensorStoreStats stats = state.stats;
         stats.names = state.names.sums().entries;
-        stats.bytes = state.names.sums().bytes;
+        stats.bytes = state.names.sums().bytes + state.older_bytes;
         return stats;
     });
 }

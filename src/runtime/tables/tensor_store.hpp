@@ -47,7 +47,8 @@ using shared_tensor::NamedTensorLimits;
 
 struct TensorStoreStats {
     std::size_t names = 0;
-    std::uint64_t bytes = 0, published = 0, removed = 0;
+    std::uint64_t bytes = 0;  ///< of all versions that are kept; what two of them share counts twice
+    std::uint64_t published = 0, removed = 0;
 };
 
 struct NamedFilter {
@@ -86,6 +87,8 @@ public:
                                              std::optional<std::uint64_t> if_version = std::nullopt);
     /// Returns null if the name does not exist.
     NamedPointer find(std::string_view owner, std::string_view name) const;
+    /// Returns the older versions that are kept, the newest of them first.
+    std::vector<NamedPointer> older(std::string_view owner, std::string_view name) const;
     /// Removes a name and returns its last version; null if the name did not exist.
     std::variant<NamedPointer, Rejected> remove(std::string_view owner, std::string_view name,
                                                 std::optional<std::uint64_t> if_version = std::nullopt);
@@ -105,10 +108,16 @@ public:
 private:
     /// The key is the owner, '\0' and the name, so the entries are in the order of list(). The owner of an entry is the
     /// owner of the name.
-    using Names = OwnedTable<NamedPointer>;
+    struct Versions {
+        NamedPointer now;
+        std::vector<NamedPointer> older{};  ///< the oldest first
+    };
+    using Names = OwnedTable<Versions>;
     using Changed = Guarded<bool>;
     struct State {
-        Names names;
+        Names names;                    ///< with the bytes of the newest versions
+        std::size_t older = 0;          ///< older versions of all names
+        std::uint64_t older_bytes = 0;  ///< of them
         std::map<std::string, std::uint64_t, std::less<>> floors;  ///< the highest removed version of each owner
         std::map<std::string, std::shared_ptr<Changed>, std::less<>> watched;  ///< by the same keys as the names
         TensorStoreStats stats;
@@ -116,6 +125,7 @@ private:
     };
     std::optional<Rejected> rejection(const State& state, const Names::Entry* old, std::uint64_t bytes,
                                       std::optional<std::uint64_t> if_version) const;
+    void trim(State& state, Names::Entry& entry, std::vector<NamedPointer>& gone) const;
     static std::shared_ptr<Changed> changed(State& state, const std::string& key);
     static void tell(const std::shared_ptr<Changed>& changed);
 

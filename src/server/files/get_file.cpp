@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "base/bytes/digest.hpp"
+#include "base/bytes/field_list.hpp"
 #include "base/log/log.hpp"
 #include "net/message/text.hpp"
 #include "protocol/json_rpc/error.hpp"
+#include "server/files/delta.hpp"
 #include "server/methods/rejected.hpp"
 #include "server/rpc/content_coding.hpp"
 #include "server/rpc/reply.hpp"
@@ -42,6 +44,8 @@ std::optional<FileForm> form_of_type(std::string_view media_type) {
 }
 
 namespace {
+
+constexpr std::string_view kDelta = "xor-zstd";  ///< an instance manipulation (RFC 3229)
 
 struct Rows {
     std::optional<std::int64_t> first, last;
@@ -79,23 +83,6 @@ std::string digest_of(const std::vector<net::BodyPart>& parts) {
         return true;
     });
     return net::digest_field(digest.value());
-}
-
-/// The digests of the elements of each tensor, in blocks of `block` bytes, one after the other. Blocks while it reads
-/// all bytes.
-std::string digests_of(const TensorFile& file, std::uint64_t block) {
-    std::string digests;
-    for (const tensor::ElementReader& one : file.elements) {
-        for (std::uint64_t at = 0; at < one.size(); at += block) {
-            Digest digest;
-            tensor::ElementPieces pieces(one, at, std::min(block, one.size() - at));
-            for (auto piece = pieces.next(); !piece.empty(); piece = pieces.next())
-                digest.update(piece);
-            for (const std::byte byte : digest.value())
-                digests.push_back(static_cast<char>(byte));
-        }
-    }
-    return digests;
 }
 
 std::uint64_t parse_block(const std::string& text) {
@@ -172,10 +159,23 @@ Wanted parse(const net::RequestHead& head, const Principal& principal) {
     return wanted;
 }
 
+/// What is wanted of one version; nullopt if it has no such member.
+std::optional<Found> found_in(const Services& all, const runtime::NamedPointer& named, const Wanted& wanted) {
+    Found found;
+    found.value = {named, &NamedTensors::value_of(*named)};
+    found.version = named->version;
+    // Each owner has its own version numbers.
+    found.identity =
+        all.epoch + "-" + std::to_string(std::hash<std::string>()(named->owner)) + "-" + std::to_string(named->version);
+    found.tensor = wanted.member.empty() ? found.value->tensor : found.value->member(wanted.member);
+    if (found.tensor == nullptr && !wanted.member.empty()) return std::nullopt;
+    return found;
+}
+
 Found find(Services& all, const Wanted& wanted) {
     const auto unknown = [&](const char* kind) { return Rejected(json_rpc::unknown_or_expired(kind, all.epoch), 404); };
-    Found found;
     if (wanted.is_lease) {
+        Found found;
         found.tensor = wanted.member.empty() ? all.leases.tensor(wanted.name, wanted.owner) : nullptr;
         if (found.tensor == nullptr) throw unknown("lease");
         found.identity = wanted.name;
@@ -183,18 +183,9 @@ Found find(Services& all, const Wanted& wanted) {
     }
     const auto named = all.names.store().find(wanted.owner, wanted.name);
     if (named == nullptr || (wanted.version && *wanted.version != named->version)) throw unknown("tensor");
-    found.value = {named, &NamedTensors::value_of(*named)};
-    found.version = named->version;
-    // Each owner has its own version numbers.
-    found.identity =
-        all.epoch + "-" + std::to_string(std::hash<std::string>()(named->owner)) + "-" + std::to_string(named->version);
-    if (wanted.member.empty()) {
-        found.tensor = found.value->tensor;
-        return found;
-    }
-    found.tensor = found.value->member(wanted.member);
-    if (found.tensor == nullptr) throw unknown("tensor");
-    return found;
+    auto found = found_in(all, named, wanted);
+    if (!found) throw unknown("tensor");
+    return *std::move(found);
 }
 
 codec::TensorPointer cut_rows(const codec::TensorPointer& tensor, const Rows& rows, const std::string& text) {
@@ -205,6 +196,56 @@ codec::TensorPointer cut_rows(const codec::TensorPointer& tensor, const Rows& ro
     if (first > last || last > size)
         reject("slice", "rows from 0 to " + std::to_string(size) + ", the first not behind the last", text);
     return tensor::make_handle(tensor->tensor().slice(first, last));
+}
+
+/// Rejects what has no such form, and cuts the rows.
+void shape_as_wanted(Found& found, const Wanted& wanted) {
+    if (found.tensor == nullptr && (wanted.form != FileForm::safetensors || !wanted.slice.empty()))
+        reject("name", "a tensor: a set has members, and comes as .safetensors only", "a set");
+    if (!wanted.slice.empty()) found.tensor = cut_rows(found.tensor, wanted.rows, wanted.slice);
+}
+
+std::string etag_of(const Found& found, const Wanted& wanted) {
+    std::string etag = wanted.is_lease ? "W/\"" : "\"";
+    etag.append(found.identity).append(tensor::suffix_of(wanted.form));
+    if (!wanted.slice.empty()) etag.append("-").append(wanted.slice);
+    return etag.append("\"");
+}
+
+std::shared_ptr<const TensorFile> make_file(const Found& found, const Wanted& wanted) {
+    tensor::Metadata metadata;
+    if (found.value != nullptr) metadata.insert(found.value->metadata.begin(), found.value->metadata.end());
+    const std::string& name = wanted.is_lease ? "tensor" : wanted.member.empty() ? wanted.name : wanted.member;
+    return std::make_shared<const TensorFile>(found.tensor == nullptr
+                                                  ? tensor::file_of(found.value->members(), metadata)
+                                                  : tensor::file_of(found.tensor, wanted.form, name, metadata));
+}
+
+/// digests_of(), computed once for a version.
+std::string known_digests(const Found& found, const Wanted& wanted, const TensorFile& file, std::uint64_t block) {
+    const auto make = [&] { return digests_of(file, block); };
+    const std::string key = std::to_string(block) + ' ' + wanted.member + ' ' + etag_of(found, wanted);
+    return found.value != nullptr ? found.value->digest(key, make) : make();
+}
+
+/// The file as it was in the older version that the reader has. Null if the reader names none, or it is not kept.
+std::shared_ptr<const TensorFile> find_base(Services& all, const Wanted& wanted, const net::Headers& headers) {
+    bool takes_deltas = false;
+    for_each_in(headers.find("A-IM").value_or(""), [&](auto one) { takes_deltas |= net::same_token(one, kDelta); });
+    const auto digest = net::parse_digest_field(headers.find("Shared-Tensor-Base")).value;
+    if (!takes_deltas || !digest) return nullptr;
+    for (const auto& named : all.names.store().older(wanted.owner, wanted.name)) {
+        try {
+            auto found = found_in(all, named, wanted);
+            if (!found) continue;
+            shape_as_wanted(*found, wanted);
+            auto file = make_file(*found, wanted);
+            const std::string digests = known_digests(*found, wanted, *file, kBaseBlock);
+            if (Digest::of(std::as_bytes(std::span(digests))) == *digest) return file;
+        } catch (const Rejected&) {  // it has not so many rows, or is no set
+        }
+    }
+    return nullptr;
 }
 
 /// Whether a range may be sent: false if the client has other bytes than these (If-Range).
@@ -219,15 +260,9 @@ net::Response get_file(Services& all, const net::RequestHead& head, const Princi
                        net::ResponseStream& response_stream) try {
     const Wanted wanted = parse(head, principal);
     Found found = find(all, wanted);
+    shape_as_wanted(found, wanted);
     const bool is_set = found.tensor == nullptr;
-    if (is_set && (wanted.form != FileForm::safetensors || !wanted.slice.empty()))
-        reject("name", "a tensor: a set has members, and comes as .safetensors only", "a set");
-    if (!wanted.slice.empty()) found.tensor = cut_rows(found.tensor, wanted.rows, wanted.slice);
-
-    const std::string etag = (wanted.is_lease ? "W/\"" : "\"") + found.identity +
-                             std::string(tensor::suffix_of(wanted.form)) +
-                             (wanted.slice.empty() ? "" : "-" + wanted.slice) + "\"";
-
+    const std::string etag = etag_of(found, wanted);
     net::Response response;
     response.headers.add("ETag", etag);
     response.headers.add("Accept-Ranges", "bytes");
@@ -241,18 +276,10 @@ net::Response get_file(Services& all, const net::RequestHead& head, const Princi
         response.status = 304;
         return response;
     }
-    const tensor::Metadata metadata = found.value != nullptr
-                                          ? tensor::Metadata(found.value->metadata.begin(), found.value->metadata.end())
-                                          : tensor::Metadata();
-    const std::string& name = wanted.is_lease ? "tensor" : wanted.member.empty() ? wanted.name : wanted.member;
-    const auto file =
-        std::make_shared<const TensorFile>(is_set ? tensor::file_of(found.value->members(), metadata)
-                                                  : tensor::file_of(found.tensor, wanted.form, name, metadata));
+    const auto file = make_file(found, wanted);
     if (wanted.digests > 0) {
-        const auto make = [&] { return digests_of(*file, wanted.digests); };
-        const std::string key = std::to_string(wanted.digests) + ' ' + wanted.member + ' ' + etag;
         response.content_type = "application/octet-stream";
-        response.text = found.value != nullptr ? found.value->digest(key, make) : make();
+        response.text = known_digests(found, wanted, *file, wanted.digests);
         return response;
     }
     if (!is_set) {
@@ -281,6 +308,15 @@ net::Response get_file(Services& all, const net::RequestHead& head, const Princi
         range = net::content_range(requested.part, file->size);
         response.headers.add("Content-Range", range);
         response.parts = net::cut(response.parts, requested.part);
+        if (const auto base = find_base(all, wanted, head.headers)) {
+            response.headers.add("Delta-Base", std::string(*head.headers.find("Shared-Tensor-Base")));
+            if (auto delta = delta_of(*file, *base, requested.part)) {
+                response.status = 226;
+                response.headers.add("IM", std::string("range, ").append(kDelta));
+                response.parts = *std::move(delta);
+                return response;
+            }
+        }
     }
     if (net::wants_digest(head.headers.find("Want-Content-Digest"))) {
         const auto make = [&] { return digest_of(response.parts); };

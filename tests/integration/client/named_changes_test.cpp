@@ -4,6 +4,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <numeric>
+#include <random>
 #include <thread>
 
 #include "integration/client/transfers.hpp"
@@ -13,11 +14,25 @@ using namespace shared_tensor::test;
 
 namespace {
 
+std::string nth(int number) { return "m" + std::to_string(number); }
+
+/// Pseudorandom numbers, as weights are, of which every hundredth has another last bit in each version.
+std::map<std::string, TensorRef> steps(int version) {
+    std::map<std::string, TensorRef> members;
+    for (int member = 0; member < 4; ++member) {
+        std::mt19937 random(static_cast<unsigned>(member));  // NOLINT(cert-msc*): the same in every run
+        std::vector<std::int32_t> elements(1 << 20);
+        for (std::size_t i = 0; i < elements.size(); ++i)
+            elements[i] = static_cast<std::int32_t>(random()) ^ (i % 100 == 17 ? version : 0);
+        members[nth(member)] = tensor_of(elements);
+    }
+    return members;
+}
+constexpr std::uint64_t kStepBytes = std::uint64_t{16} << 20;
+
 constexpr std::int64_t kMemberFloats = 1 << 16;
 constexpr std::uint64_t kMemberBytes = kMemberFloats * sizeof(float);
 constexpr int kMembers = 100;
-
-std::string nth(int number) { return "m" + std::to_string(number); }
 
 TensorRef constant(float value, std::int64_t floats = kMemberFloats) {
     return tensor_of(std::vector<float>(static_cast<std::size_t>(floats), value));
@@ -240,4 +255,84 @@ TEST_CASE("What is fetched beside an earlier version is of one version, whatever
         last = far.pull("weights", {.connections = 2, .range_bytes = 100'000, .previous = last});
         CHECK(is_of_one_version(last));
     }
+}
+
+TEST_CASE("Elements that changed all over a set are fetched as differences, if the server keeps the earlier version",
+          "[client][names][pull]") {
+    const ExampleDaemon server({"--older-versions", "2"});
+    const NamedTensors near(server.client());
+    const Client reader = server.far();
+    const NamedTensors far(reader);
+    const auto fetched = [&](const NamedTensor& previous, int version, const PullOptions& options = {}) {
+        PullOptions all = options;
+        all.previous = previous;
+        const std::uint64_t before = reader.statistics().bytes_in;
+        const NamedTensor read = far.pull("weights", all);
+        const auto wanted = steps(version);
+        CHECK(std::all_of(wanted.begin(), wanted.end(),
+                          [&](const auto& member) { return identical(read[member.first], member.second); }));
+        return reader.statistics().bytes_in - before;
+    };
+    constexpr std::uint64_t kFirst = 1'200'000;  // the first request, which brings the header
+    near.put("weights", steps(1));
+    const NamedTensor first = far.pull("weights");
+    near.put("weights", steps(2), {{}, {{"a longer", "header"}}});
+    CHECK(fetched(first, 2) < kFirst + kStepBytes * 4 / 100);
+    CHECK(fetched(first, 2, {.connections = 1, .range_bytes = 99'999}) < 100'000 + kStepBytes * 5 / 100);
+    CHECK(fetched(first, 2, {.range_bytes = 5 << 20}) > kStepBytes * 3 / 4);  // too long for differences
+    near.put("weights", steps(3));
+    CHECK(fetched(first, 3) < kFirst + kStepBytes * 4 / 100);
+    const auto row = far.pull("weights/m2", {.first_row = 1000, .last_row = 900'000, .previous = first});
+    CHECK(identical(row.tensor(), steps(3)["m2"].slice(1000, 900'000)));
+
+    // What this process wrote is no version that the server has, and a version that is not kept is of no use.
+    const NamedTensor written = far.pull("weights");
+    tensor::mutable_bytes(written["m1"])[3] ^= std::byte{1};
+    near.put("weights", steps(4));
+    CHECK(fetched(written, 4) > kStepBytes * 9 / 10);
+    CHECK(fetched(first, 4) > kStepBytes * 9 / 10);
+    CHECK(server.totals()["named_tensors"]["bytes"] >= 3 * kStepBytes);
+
+    // Members that came, went or changed their size since.
+    auto other = steps(5);
+    other["new"] = constant(1, 10);
+    near.put("weights", other);
+    CHECK(fetched(far.pull("weights"), 5) < kFirst + 20'000);
+    near.put("weights", steps(6));
+    CHECK(fetched(far.pull("weights"), 6) < kFirst + 20'000);
+    REQUIRE(near.remove("weights"));
+    CHECK(server.totals()["named_tensors"]["bytes"] == 0);
+}
+
+TEST_CASE("Older versions are kept as far as there is room", "[client][names][limits]") {
+    const ExampleDaemon server({"--older-versions", "3", "--max-named-bytes", "40MiB"});
+    const NamedTensors near(server.client());
+    for (int version = 1; version <= 5; ++version)
+        near.put("weights", steps(version));
+    const std::uint64_t two = 2 * kStepBytes;
+    CHECK(server.totals()["named_tensors"]["bytes"] >= two);
+    CHECK(server.totals()["named_tensors"]["bytes"] < two + 100'000);
+    near.put("more", constant(1, 4 << 20));  // older versions make room for other names too
+    CHECK(server.totals()["named_tensors"]["bytes"] >= two);
+    CHECK(server.totals()["named_tensors"]["bytes"] < two + 100'000);
+    CHECK(near.list().size() == 2);
+}
+
+TEST_CASE("Differences that are cut or damaged on the way are fetched again", "[client][names][pull]") {
+    std::atomic<bool> breaks{false};
+    const Behind behind(
+        [&](int connection) {
+            if (!breaks) return Harm();
+            const auto place = 50'000 + static_cast<std::uint64_t>(connection % 11) * 9973;
+            return connection % 2 == 0 ? Harm{.damage_down = place} : Harm{.cut_down = place};
+        },
+        {"--older-versions", "1"});
+    behind.near.put("weights", steps(1));
+    const NamedTensors far(behind.client(patient()));
+    const NamedTensor first = far.pull("weights");
+    behind.near.put("weights", steps(2));
+    breaks = true;
+    const NamedTensor second = far.pull("weights", {.connections = 2, .range_bytes = 1 << 20, .previous = first});
+    for (const auto& [name, tensor] : steps(2))
+        CHECK(identical(second[name], tensor));
 }

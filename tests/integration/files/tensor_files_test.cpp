@@ -164,9 +164,10 @@ TEST_CASE("rows of a tensor can be got", "[server][files]") {
     }
     const HttpReply unknown = get(port, name + ".raw?rows=1");
     CHECK(unknown.status == 400);
-    CHECK(error_of(unknown)["data"] == Json{{"parameter", "rows"},
-                                            {"expected", "one of the parameters that there are: slice, version, digests, owner"},
-                                            {"got", "an unknown parameter"}});
+    CHECK(error_of(unknown)["data"] ==
+          Json{{"parameter", "rows"},
+               {"expected", "one of the parameters that there are: slice, version, digests, owner"},
+               {"got", "an unknown parameter"}});
     CHECK(get(port, name + ".raw?slice=%zz").status == 400);
 }
 

@@ -176,3 +176,37 @@ TEST_CASE("names that cannot be are rejected with the reason", "[tensor_store]")
     for (const std::string& name : {std::string(), std::string("__metadata__"), longest_member + 'x'})
         CHECK_FALSE(member_name_rejection(name).empty());
 }
+
+TEST_CASE("older versions are kept while there are few enough and there is room", "[tensor_store]") {
+    Store kept({.max_bytes = 100, .older_versions = 2});
+    const auto versions = [&](std::string_view name) {
+        std::string text;
+        for (const NamedPointer& named : kept.store.older("ann", name))
+            text += std::to_string(named->version) + ' ';
+        return text;
+    };
+    CHECK(versions("a").empty());
+    for (int i = 0; i < 4; ++i)
+        kept.put("a", 20);
+    CHECK(versions("a") == "3 2 ");
+    CHECK(kept.contents() == 3);
+    CHECK(kept.store.stats().bytes == 60);
+    kept.put("b", 20);
+    kept.put("b", 20);
+    CHECK(versions("b") == "1 ");
+    CHECK(kept.put("c", 30) == "1");  // 70 bytes of the newest versions, and room for one older version
+    CHECK(versions("a").empty());
+    CHECK(versions("b") == "1 ");
+    CHECK(kept.store.stats().bytes == 90);
+    CHECK(kept.put("a", 50) == "5");
+    CHECK(versions("a").empty());
+    CHECK(versions("b").empty());
+    CHECK_THAT(kept.put("d", 1), ContainsSubstring("--max-named-bytes"));
+    kept.remove("a");
+    kept.put("b", 20);
+    CHECK(versions("b") == "2 ");
+    kept.remove("b");
+    kept.remove("c");
+    CHECK(kept.contents() == 0);
+    CHECK(kept.store.stats().bytes == 0);
+}
