@@ -19,7 +19,7 @@ int serve_role(const Arguments& role) {
     if (name == "overload") return serve_overload();
     if (name == "processes") return serve_processes(role);
     if (name == "node") return serve_node();
-    if (name == "grpc") return serve_grpc(role);
+    if (name == "grpc" || name == kGrpcCallback) return serve_grpc(role);
     if (name == "jsonrpccpp") return serve_jsonrpccpp();
     throw std::runtime_error("there is no role " + name);
 }

@@ -33,6 +33,7 @@ int serve_raw(const Arguments& role);
 int serve_mapping(const Arguments& role);
 int serve_httplib(const Arguments& role);
 int serve_ours(const Arguments& role);
+inline constexpr const char* kGrpcCallback = "grpc-callback";  ///< a role: answers small calls only
 int serve_grpc(const Arguments& role);
 int serve_jsonrpccpp();
 int serve_node();

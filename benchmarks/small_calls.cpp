@@ -4,6 +4,7 @@
 #include "groups.hpp"
 #include "peers.hpp"
 #include "process.hpp"
+#include "servers.hpp"
 
 namespace bench {
 
@@ -20,6 +21,7 @@ constexpr const char* kBareOwn = "bare cpp-httplib echo, its own client";
 constexpr const char* kInlineOwn = "shared_tensor, inline function, own client";
 constexpr const char* kWorkerOwn = "shared_tensor, worker function, own client";
 constexpr const char* kGrpc = "gRPC C++ unary, its own client";
+constexpr const char* kGrpcCallbacks = "gRPC C++ unary, callback server, its own client";
 
 Contestant over_http(const std::string& name, HttpCall call) {
     return {name, [call = std::move(call)](double seconds) {
@@ -56,7 +58,10 @@ public:
           json_(at({"httplib-json"}, "json")),
           ours_(at({"ours", "5"}, "ours")),
           processes_(at({"processes"}, "processes")) {
-        if (have_grpc()) grpc_.emplace(at({"grpc"}, "grpc"));
+        if (have_grpc()) {
+            grpc_.emplace(at({"grpc"}, "grpc"));
+            grpc_callbacks_.emplace(at({kGrpcCallback}, "callbacks"));
+        }
         if (have_jsonrpccpp() && !on_unix) jsonrpccpp_.emplace(std::vector<std::string>{"jsonrpccpp"});
     }
     std::vector<Contestant> contestants();
@@ -77,7 +82,7 @@ private:
 
     std::string folder_;  ///< empty: TCP
     ServerProcess bare_, json_, ours_, processes_;
-    std::optional<ServerProcess> grpc_, jsonrpccpp_, raw_;
+    std::optional<ServerProcess> grpc_, grpc_callbacks_, jsonrpccpp_, raw_;
 };
 
 Contestant Servers::raw_like(const HttpCall& call) {
@@ -106,10 +111,13 @@ std::vector<Contestant> Servers::contestants() {
     all.push_back(by_caller(kBareOwn, httplib_echo(bare_.port(), path("bare"), std::string(kEcho))));
     all.push_back(by_caller(kInlineOwn, our_caller(url(ours_, "ours"), "echo")));
     all.push_back(by_caller(kWorkerOwn, our_caller(url(ours_, "ours"), "echo_worker")));
-    if (grpc_) {
-        const std::string target = folder_.empty() ? "127.0.0.1:" + grpc_->address() : url(*grpc_, "grpc");
-        all.push_back(by_caller(kGrpc, grpc_echo(target, 0, std::string(kEcho))));
-    }
+    const auto add_grpc = [&](const char* title, const std::optional<ServerProcess>& server, const char* name) {
+        if (!server) return;
+        const std::string target = folder_.empty() ? "127.0.0.1:" + server->address() : url(*server, name);
+        all.push_back(by_caller(title, grpc_echo(target, 0, std::string(kEcho))));
+    };
+    add_grpc(kGrpc, grpc_, "grpc");
+    add_grpc(kGrpcCallbacks, grpc_callbacks_, "callbacks");
     return all;
 }
 
@@ -125,8 +133,10 @@ void print_targets(Report& report, const std::map<std::string, Sample>& samples)
     ratio(kWorker, kBare, Target::Bound::at_most, 1.25);
     ratio(kInlineOwn, kBareOwn, Target::Bound::at_most, 1.25);
     ratio(kWorkerOwn, kBareOwn, Target::Bound::at_most, 1.25);
-    ratio(kInlineOwn, kGrpc, Target::Bound::below, 1);
-    ratio(kWorkerOwn, kGrpc, Target::Bound::below, 1);
+    for (const char* const grpc : {kGrpc, kGrpcCallbacks}) {
+        ratio(kInlineOwn, grpc, Target::Bound::below, 1);
+        ratio(kWorkerOwn, grpc, Target::Bound::at_most, 0.7);
+    }
 }
 
 }  // namespace

@@ -115,9 +115,9 @@ private:
     using Names = OwnedTable<Versions>;
     using Changed = Guarded<bool>;
     struct State {
-        Names names;                    ///< with the bytes of the newest versions
-        std::size_t older = 0;          ///< older versions of all names
-        std::uint64_t older_bytes = 0;  ///< of them
+        Names names;                                               ///< with the bytes of the newest versions
+        std::size_t older = 0;                                     ///< older versions of all names
+        std::uint64_t older_bytes = 0;                             ///< of them
         std::map<std::string, std::uint64_t, std::less<>> floors;  ///< the highest removed version of each owner
         std::map<std::string, std::shared_ptr<Changed>, std::less<>> watched;  ///< by the same keys as the names
         TensorStoreStats stats;

@@ -221,11 +221,11 @@ std::shared_ptr<const TensorFile> make_file(const Found& found, const Wanted& wa
                                                   : tensor::file_of(found.tensor, wanted.form, name, metadata));
 }
 
-/// digests_of(), computed once for a version.
+/// digests_of(), computed once for a version. Rows are computed each time: there are too many ways to cut them.
 std::string known_digests(const Found& found, const Wanted& wanted, const TensorFile& file, std::uint64_t block) {
     const auto make = [&] { return digests_of(file, block); };
     const std::string key = std::to_string(block) + ' ' + wanted.member + ' ' + etag_of(found, wanted);
-    return found.value != nullptr ? found.value->digest(key, make) : make();
+    return found.value != nullptr && wanted.slice.empty() ? found.value->digest(key, make) : make();
 }
 
 /// The file as it was in the older version that the reader has. Null if the reader names none, or it is not kept.
@@ -233,7 +233,7 @@ std::shared_ptr<const TensorFile> find_base(Services& all, const Wanted& wanted,
     bool takes_deltas = false;
     for_each_in(headers.find("A-IM").value_or(""), [&](auto one) { takes_deltas |= net::same_token(one, kDelta); });
     const auto digest = net::parse_digest_field(headers.find("Shared-Tensor-Base")).value;
-    if (!takes_deltas || !digest) return nullptr;
+    if (!takes_deltas || !digest || !wanted.slice.empty()) return nullptr;
     for (const auto& named : all.names.store().older(wanted.owner, wanted.name)) {
         try {
             auto found = found_in(all, named, wanted);
@@ -242,7 +242,7 @@ std::shared_ptr<const TensorFile> find_base(Services& all, const Wanted& wanted,
             auto file = make_file(*found, wanted);
             const std::string digests = known_digests(*found, wanted, *file, kBaseBlock);
             if (Digest::of(std::as_bytes(std::span(digests))) == *digest) return file;
-        } catch (const Rejected&) {  // it has not so many rows, or is no set
+        } catch (const Rejected&) {  // it is no set, and another form is wanted
         }
     }
     return nullptr;
