@@ -66,7 +66,8 @@ struct Group {
 };
 constexpr Group kGroups[] = {{"small", small_calls}, {"throughput", throughput}, {"tensors", tensors},
                              {"streams", streams},   {"nodes", nodes},           {"memory", memory},
-                             {"scaling", scaling},   {"metrics", metrics},       {"overload", overload}};
+                             {"publish", publish},   {"scaling", scaling},       {"metrics", metrics},
+                             {"overload", overload}};
 
 int run(int argc, char** argv) {
     auto known = options();

@@ -20,6 +20,7 @@ void tensors(Report& report, const Settings& settings);
 void streams(Report& report, const Settings& settings);
 void nodes(Report& report, const Settings& settings);
 void memory(Report& report, const Settings& settings);
+void publish(Report& report, const Settings& settings);
 void metrics(Report& report, const Settings& settings);
 void scaling(Report& report, const Settings& settings);
 void overload(Report& report, const Settings& settings);
