@@ -18,8 +18,8 @@
 #include "process.hpp"
 #include "servers.hpp"
 
-// Weights of 1 GiB in 64 tensors are published: until the server has the new version. Beside each way of ours, what its
-// copies or mappings cost by themselves, measured in turns.
+// Measures how long it takes to publish weights of 1 GiB in 64 tensors, in several ways. What the copies or mappings of
+// each way cost by themselves is measured by turns with it.
 
 namespace bench {
 

@@ -118,11 +118,11 @@ int get(const CommandLine& line) {
     const Client client = connect(line);
     const NamedTensors names(client);
     const std::string& name = line.words.front();
+    const bool far = is_far(line, client);
     PullOptions options;
-    if (!line.previous.empty()) {
+    if (far && !line.previous.empty())
         options.previous = with_file(line.previous, [&] { return NamedTensor::load(line.previous); });
-    }
-    const NamedTensor named = is_far(line, client) ? names.pull(name, options) : names.get(name);
+    const NamedTensor named = far ? names.pull(name, options) : names.get(name);
     if (!line.output.empty()) {
         write_named(line, named);
     } else {

@@ -113,8 +113,8 @@ public:
     /// Writes a safetensors file, with the metadata. A single tensor becomes a member with its own name. Never leaves
     /// an incomplete file. Throws std::runtime_error with the reason if the file cannot be written.
     void save(const std::string& path) const;
-    /// Reads a safetensors file as a set with its metadata. The name is that of the file without its suffix, the
-    /// version 0. Throws std::runtime_error with the reason if the file cannot be read.
+    /// Reads a safetensors file as a set with its metadata. name() is the file's name without its suffix, version() is
+    /// 0. Throws std::runtime_error with the reason if the file cannot be read.
     static NamedTensor load(const std::string& path);
 
     struct Content;

@@ -106,12 +106,12 @@ public:
     TensorStoreStats stats() const;
 
 private:
-    /// The key is the owner, '\0' and the name, so the entries are in the order of list(). The owner of an entry is the
-    /// owner of the name.
     struct Versions {
         NamedPointer now;
         std::vector<NamedPointer> older{};  ///< the oldest first
     };
+    /// The key is the owner, '\0' and the name, so the entries are in the order of list(). The owner of an entry is the
+    /// owner of the name.
     using Names = OwnedTable<Versions>;
     using Changed = Guarded<bool>;
     struct State {

@@ -232,6 +232,8 @@ NamedTensors::Placed NamedTensors::with_changes(const std::string& owner, const 
     const auto value = std::make_shared<NamedValue>();
     value->metadata = std::move(changes.value->metadata);
     value->metadata.insert(value_of(*base).metadata.begin(), value_of(*base).metadata.end());
+    if (const std::string rejection = metadata_rejection(value->metadata); !rejection.empty())
+        throw InvalidValue("metadata", "shorter texts, with those of base", rejection);
     for (NamedBlock block : value_of(*base).blocks) {
         std::erase_if(block.set.manifest, [&](const auto& one) {
             return std::any_of(changes.value->blocks.begin(), changes.value->blocks.end(),

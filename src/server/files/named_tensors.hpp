@@ -93,8 +93,8 @@ public:
     /// Makes a version of a set from its current version and a set of changed members. It shares the blocks of `base`.
     /// The members of a block are copied into a new block if more than half of the block has been replaced, so that a
     /// version holds at most twice its bytes, or if there are more than kMaxBlocks. Metadata of `changes` has
-    /// precedence. Throws InvalidValue if `base` is null or one tensor, or if there are too many members;
-    /// std::bad_alloc.
+    /// precedence. Throws InvalidValue if `base` is null or one tensor, or if there are too many members or too long
+    /// metadata with those of `base`; std::bad_alloc.
     Placed with_changes(const std::string& owner, const runtime::NamedPointer& base, Placed changes) const;
     /// Returns a function that allocates memory from which named tensors are handed over without a copy.
     tensor::TakeBlock block_for(const std::string& owner) const;

@@ -147,6 +147,12 @@ TEST_CASE_METHOD(Files, "A safetensors file is published as a set and written ag
     CHECK_THAT(run(put_changed).out, ContainsSubstring("weights, version 2, "));
     CHECK(Json::parse(run({"get", "weights", "--json"}).out)["members"].size() == json["members"].size());
     CHECK(run(put_changed).code == 1);
+    const std::string again = folder.file("again.safetensors");
+    CHECK(run({"get", "weights", "-o", again, "--previous", changed}).code == 0);
+    CHECK(text_of_file(again) == text_of_file(changed));
+    const Ended missing = run({"get", "weights", "--previous", folder.file("nothing.safetensors")});
+    CHECK(missing.code == (shares ? 0 : 2));
+    if (!shares) CHECK_THAT(missing.err, ContainsSubstring("nothing.safetensors"));
 }
 
 TEST_CASE_METHOD(Files, "A tensor of NumPy is published, listed, watched and deleted by its name", "[cli][names]") {

@@ -77,13 +77,20 @@ TEST_CASE("a version that is based on another shares its blocks, which a reader 
         INFO(rejected.dump());
         CHECK(code_of(rejected) == -32602);
     }
+    for (const int version : {2, 3}) {  // the texts of all versions together are bounded
+        const Json texts{{"key" + std::to_string(version), std::string(40'000, 'x')}};
+        const Json published = respond(
+            port, "tensor.put", {{"name", name}, {"base", version}, {"tensors", Json::object()}, {"metadata", texts}});
+        CHECK(code_of(published) == (version == 2 ? 0 : -32602));
+        if (version == 3) CHECK(published["error"]["data"]["parameter"] == "metadata");
+    }
     const Json other = respond(port, "tensor.put", {{"name", name}, {"base", 7}, {"tensors", set}})["error"]["data"];
     CHECK(other["parameter"] == "base");
-    CHECK(other["version"] == 2);
+    CHECK(other["version"] == 3);
     const std::string single = fresh_name();
     put(port, single);
     CHECK(call_code(port, "tensor.put", {{"name", single}, {"base", 1}, {"tensors", set}}) == -32602);
-    CHECK(call(port, "tensor.get", {{"name", name}})["version"] == 2);
+    CHECK(call(port, "tensor.get", {{"name", name}})["version"] == 3);
 }
 
 TEST_CASE("what cannot be published is rejected, and nothing is left of it", "[server][names]") {
