@@ -15,7 +15,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} 
 # Only what the library really links is asked for again.
 get_property(links GLOBAL PROPERTY SHARED_TENSOR_LINKS)
 set(SHARED_TENSOR_NEEDS "")
-foreach(package IN ITEMS Threads OpenSSL ZLIB Zstd PrometheusCpp nlohmann_json cxxopts)
+foreach(package IN ITEMS Threads OpenSSL ZLIB Zstd Lmdb PrometheusCpp nlohmann_json cxxopts)
   if(links MATCHES "${package}::")
     string(APPEND SHARED_TENSOR_NEEDS "find_dependency(${package})\n")
   endif()
@@ -25,7 +25,8 @@ configure_package_config_file(cmake/shared_tensorConfig.cmake.in ${PROJECT_BINAR
   INSTALL_DESTINATION ${package_folder} PATH_VARS SHARED_TENSOR_LIBRARY_FOLDER)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/shared_tensorConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/shared_tensorConfig.cmake ${PROJECT_BINARY_DIR}/shared_tensorConfigVersion.cmake
-  cmake/SharedTensorPlugin.cmake cmake/FindLibTorch.cmake cmake/FindZstd.cmake cmake/FindPrometheusCpp.cmake
+  cmake/SharedTensorPlugin.cmake cmake/FindLibTorch.cmake cmake/FindZstd.cmake cmake/FindLmdb.cmake
+  cmake/FindPrometheusCpp.cmake
   cmake/DependencyFolder.cmake cmake/dependencies.json
   DESTINATION ${package_folder} COMPONENT dev)
 

@@ -68,7 +68,7 @@ set(CPACK_COMPONENT_DEV_DESCRIPTION "C++ library for clients, servers and plugin
 Headers, a static library, and files for CMake and pkg-config.")
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
-  "libssl-dev, zlib1g-dev, libzstd-dev, nlohmann-json3-dev (>= 3.11), prometheus-cpp-dev")
+  "libssl-dev, zlib1g-dev, libzstd-dev, liblmdb-dev, nlohmann-json3-dev (>= 3.11), prometheus-cpp-dev")
 
 if(SHARED_TENSOR_TORCH)
   _package(models shared-tensor-models)

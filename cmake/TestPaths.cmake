@@ -14,6 +14,7 @@ endmacro()
 
 set(_test_paths "#pragma once\n\nnamespace shared_tensor::test {\n\n")
 _test_path(kDaemon shared-tensor-server)
+_test_path(kKeeper shared-tensor-keeper)
 _test_path(kClient shared-tensor)
 _test_path(kExamplePlugin example_plugin)
 _test_path(kSimulatedPlugin shared_tensor_simulated_plugin)

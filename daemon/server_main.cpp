@@ -20,6 +20,7 @@
 
 #include <shared_tensor/processes.hpp>
 #include <shared_tensor/server.hpp>
+#include <shared_tensor/service_manager.hpp>
 
 #include "base/log/log.hpp"
 #include "base/log/log_text.hpp"
@@ -29,7 +30,6 @@
 #include "base/system/unique_fd.hpp"
 #include "ending.hpp"
 #include "program.hpp"
-#include "service_manager.hpp"
 
 namespace {
 
@@ -129,9 +129,9 @@ private:
 int serve(daemon::DaemonOptions options, daemon::Ending& ending, int argc, char** argv) {
     const std::vector<daemon::PluginGroup> groups = daemon::plugin_groups(options);
     daemon::DaemonOptions given = options;
-    daemon::ServiceManager manager;
+    ServiceManager manager;
     prepare(options);
-    manager.give_sockets_to(options.server);
+    manager.give_descriptors_to(options.server);
     Registry functions = load(groups.front());
     Workers workers(groups, given);
     if (std::size_t& threads = options.server.calls.pool.workers; workers.processes() > 0) {

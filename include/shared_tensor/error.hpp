@@ -24,6 +24,7 @@ enum class ErrorCode : int {
     out_of_memory = -32008,
     shutting_down = -32009,
     input_failed = -32010,
+    outcome_unknown = -32011,
 };
 
 /// A shared function or Context::check_cancelled() throws it to end early after a cancellation.
@@ -73,6 +74,9 @@ SHARED_TENSOR_DETAIL_ERROR(NotAuthorised);         ///< -32007
 SHARED_TENSOR_DETAIL_ERROR(ServerOutOfMemory);     ///< -32008
 SHARED_TENSOR_DETAIL_ERROR(ShuttingDown);          ///< -32009
 SHARED_TENSOR_DETAIL_ERROR(InputFailed);           ///< -32010; data: item, the id of the batch item that failed
+/// -32011: the server ended while the call with this idempotency key ran, so it may have run or not. It is not run
+/// again.
+SHARED_TENSOR_DETAIL_ERROR(OutcomeUnknown);
 
 #undef SHARED_TENSOR_DETAIL_ERROR
 

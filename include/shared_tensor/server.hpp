@@ -37,6 +37,15 @@ struct OperationsOptions {
     int socket = -1;  ///< a listening TCP socket that another process opened, in place of `listen`; -1: none
 };
 
+/// Where a server saves what outlives its process: named tensors with their versions, finished tasks and idempotency
+/// keys, in memory whose descriptors a service manager holds. See docs/restarts.md.
+struct StateOptions {
+    std::string socket{};             ///< the manager's socket (NOTIFY_SOCKET); empty: nothing outlives the process
+    std::size_t max_descriptors = 0;  ///< that the manager holds for this service; 0: nothing outlives the process
+    std::map<std::string, int> descriptors{};      ///< what it held for an earlier process; the server takes them
+    std::size_t max_bytes = std::size_t{1} << 30;  ///< of records: names, results, keys and tensors up to 64 KiB
+};
+
 /// What a server logs besides its own events. The daemon's log goes to standard error; its level is not part of this.
 struct LogOptions {
     /// A file that gets one line for each HTTP request; "-": standard output; empty: none. docs/logs.md has the form.
@@ -114,6 +123,7 @@ struct ServerOptions {
     LeaseLimits leases{.max_kept_bytes = 0};  ///< 0: a quarter of the memory
     NamedTensorLimits names{.max_bytes = 0};  ///< 0: a quarter of the memory
     UploadLimits uploads{.max_bytes = 0};     ///< 0: a quarter of the memory
+    StateOptions state;
     /// Raises the process's soft limit of open files to the hard limit in the server's constructor. The daemon sets it.
     bool raise_descriptor_limit = false;
 

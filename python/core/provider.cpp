@@ -15,6 +15,7 @@
 #include <shared_tensor/processes.hpp>
 #include <shared_tensor/server.hpp>
 #include <shared_tensor/server_options.hpp>
+#include <shared_tensor/service_manager.hpp>
 
 #include "context.hpp"
 #include "functions.hpp"
@@ -30,12 +31,14 @@ using std::chrono::milliseconds;
 /// A server, and its worker processes if it has any.
 class PyServer {
 public:
-    /// `command`: of a worker process. `processes` 0: the functions run in this process.
+    /// `command`: of a worker process. `processes` 0: the functions run in this process. `is_service`: a service
+    /// manager may have started this process.
     PyServer(const nb::list& definitions, ServerOptions options, std::size_t processes,
-             std::vector<std::string> command)
+             std::vector<std::string> command, bool is_service)
         : drain_time_(options.drain_time) {
         Registry registry = registry_of(definitions);
         const nb::gil_scoped_release release;
+        if (is_service) manager_.emplace().give_descriptors_to(options);
         if (processes > 0) {
             workers_.emplace(ProcessOptions{
                 .processes = processes, .command = std::move(command), .while_starting = [this] { check_signals(); }});
@@ -64,8 +67,10 @@ public:
             if (workers_) workers_->stop(milliseconds(0));
             throw;
         }
+        if (manager_) manager_->ready(server_->url());
     }
     bool stop(milliseconds drain_time) {
+        if (manager_) manager_->stopping();
         const bool ended = server_->stop(drain_time);
         if (workers_) workers_->stop(kTimeToEnd);
         return ended;
@@ -89,6 +94,7 @@ private:
     static constexpr milliseconds kTimeToEnd{2'000};  // of worker processes without calls
     const milliseconds drain_time_;
     const PyValue* told_to_end_ = nullptr;  ///< set while start() runs
+    std::optional<ServiceManager> manager_;
     std::optional<WorkerProcesses> workers_;
     std::optional<Server> server_;
 };
@@ -133,11 +139,13 @@ void define_server(nb::module_& module) {
         .def(
             "__init__",
             [](PyServer* self, const nb::list& definitions, const TextOptions& options, std::size_t processes,
-               std::vector<std::string> command) {
-                new (self) PyServer(definitions, server_options(options), processes, std::move(command));
+               std::vector<std::string> command, bool is_service) {
+                new (self) PyServer(definitions, server_options(options), processes, std::move(command), is_service);
             },
             "definitions"_a, "options"_a, "processes"_a = 0, "command"_a = std::vector<std::string>(),
-            "`options`: names and values, as set_option() of C++ takes them. `command`: of a worker process.")
+            "is_service"_a = false,
+            "`options`: names and values, as set_option() of C++ takes them. `command`: of a worker process. "
+            "`is_service`: a service manager may have started this process.")
         .def("start", &PyServer::start, "told_to_end"_a = nb::none())
         .def(
             "stop",

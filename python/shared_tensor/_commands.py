@@ -20,3 +20,7 @@ def client() -> None:
 
 def server() -> None:
     _run("shared-tensor-server")
+
+
+def keeper() -> None:
+    _run("shared-tensor-keeper")

@@ -253,7 +253,12 @@ def check_options(options: list[tuple[str, str]]) -> None: ...
 
 class Server:
     def __init__(
-        self, definitions: list[Any], options: list[tuple[str, str]], processes: int = 0, command: list[str] = []
+        self,
+        definitions: list[Any],
+        options: list[tuple[str, str]],
+        processes: int = 0,
+        command: list[str] = [],
+        is_service: bool = False,
     ) -> None: ...
     def start(self, told_to_end: Callable[[], bool] | None = None) -> None: ...
     def stop(self, drain_time: float | None) -> bool: ...

@@ -113,6 +113,10 @@ class InputFailed(SharedTensorServerError):
     """An item of a batch failed, and this item needs its result (-32010). `data`: item."""
 
 
+class OutcomeUnknown(SharedTensorServerError):
+    """The server ended while the call with this idempotency key ran: it may have run or not (-32011)."""
+
+
 class TransportFailure(SharedTensorClientError, ConnectionError):
     """No answer came: the connection was refused or broke."""
 
@@ -141,6 +145,7 @@ _BY_CODE: dict[int, type[RpcError]] = {
     -32008: ServerOutOfMemory,
     -32009: ShuttingDown,
     -32010: InputFailed,
+    -32011: OutcomeUnknown,
 }
 
 

@@ -294,7 +294,10 @@ class SharedTensorProvider:
             chosen["workers"] = workers or 4
             command = _worker.command(self, option_texts(chosen))
             chosen["workers"] *= processes
-        server = _core.Server(list(self._registered_functions.values()), option_texts(chosen), processes, command)
+        is_service = self._told_to_end is not None  # serve() is all that the program does
+        server = _core.Server(
+            list(self._registered_functions.values()), option_texts(chosen), processes, command, is_service
+        )
         server.start(self._told_to_end)
         self._server = server
         return server.url

@@ -207,6 +207,8 @@ std::vector<Option> memory(ServerOptions& options) {
         {"older-versions", kRare,
          "older versions of each named tensor that are kept, for smaller transfers to other hosts",
          COUNT(names.older_versions, 0, 100)},
+        {"max-state-bytes", kRare, "records of what outlives the process; see shared-tensor-keeper",
+         BYTES(state.max_bytes)},
         {"max-named-tensors", kRare, "tensors and sets kept by name", COUNT(names.max_names, 1, kMillions)},
         {"max-upload-bytes", kRare, "size of all incomplete uploads of files; 0: a quarter of the memory",
          BYTES(uploads.max_bytes)},

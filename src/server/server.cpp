@@ -148,6 +148,7 @@ public:
             const net::ServerStats now = transport_.stats();
             heap_.sweep({now.requests, now.threads}, real_clock().now());
         });
+        if (all_.state != nullptr) all_.state->begin();
         started_ = real_clock().now();
         started_at_.store(std::chrono::system_clock::now());
         running_.store(true);
@@ -166,6 +167,7 @@ public:
         sockets_.close();
         done = transport_.stop(kFlushTime) && done;
         all_.local.stop();
+        if (all_.state != nullptr) all_.state->close();
         maintenance_ = {};                                          // ends and joins it
         if (operations_ != nullptr) operations_->stop(kFlushTime);  // until then /readyz answers 503
         if (all_.tracer != nullptr) all_.tracer->stop();

@@ -13,7 +13,8 @@ namespace shared_tensor::server {
 namespace {
 
 runtime::DispatcherOptions dispatcher_options(const Services& all, const detail::CallMemory& memory) {
-    return {{all.options.calls}, all.options.local_socket == "none" ? nullptr : &memory, all.reporting};
+    return {
+        {all.options.calls}, all.options.local_socket == "none" ? nullptr : &memory, all.reporting, all.state.get()};
 }
 
 /// Loads libtorch if the server may have models; else returns null. It is loaded before requests are served: so the
@@ -67,7 +68,9 @@ Services::Services(const Registry& registry, ServerOptions wanted)
       leases(options.leases),
       local(*this),
       allocation(local.pool()),
-      names(options.names, options.local_socket == "none" ? nullptr : &local.pool()),
+      state(SavedState::open(options.state, options.local_socket == "none" ? nullptr : &local.pool())),
+      names_epoch(state != nullptr ? state->epoch() : epoch),
+      names(options.names, options.local_socket == "none" ? nullptr : &local.pool(), state.get()),
       uploads(options.uploads),
       watches([this](const auto& id, const auto& owner) { return dispatcher.tasks().get(id, owner); }),
       dispatcher(registry, dispatcher_options(*this, allocation)),
@@ -75,6 +78,7 @@ Services::Services(const Registry& registry, ServerOptions wanted)
              models::ModelTable::kMaxLoaded, [this](const std::string& session) { return sessions.is_open(session); }),
       open_rpc(dispatcher.functions(), SHARED_TENSOR_VERSION, {{"Tensor", schema::tensor_component()}}) {
     dispatcher.tasks().on_changed([this](std::string_view id) { watches.changed(id); });
+    if (state != nullptr) state->restore(names.store(), dispatcher);
 }
 
 }  // namespace shared_tensor::server

@@ -25,6 +25,7 @@
 #include "server/local/sessions.hpp"
 #include "server/metrics/rejections.hpp"
 #include "server/rpc/task_watches.hpp"
+#include "server/state/saved_state.hpp"
 #include "tensor/transports/shm_transport.hpp"
 #include "tensor/transports/tensor_transfer.hpp"
 #include "tracing/tracer.hpp"
@@ -100,6 +101,8 @@ struct Services {
     runtime::LeaseTable leases;
     LocalClients local;
     tensor::SharedAllocation allocation;
+    const std::unique_ptr<SavedState> state;  ///< null: everything ends with the process
+    const std::string names_epoch;            ///< part of the tags of named tensors
     NamedTensors names;
     runtime::UploadTable uploads;
     TransportTotals transports;

@@ -157,6 +157,24 @@ class Systemd(unittest.TestCase):
         self.assertGreater(len(runs), 100)
         self.assertEqual(runs, collections.Counter(answers.split()))
 
+    def test_named_tensors_and_keys_outlive_the_process(self):
+        header = '{"w":{"dtype":"U8","shape":[200000],"data_offsets":[0,200000]}}'
+        header += " " * (-len(header) % 8)
+        self.write("opt/tests/w.safetensors", chr(len(header)) + "\0" * 7 + header + "w" * 200_000)
+        call = ("shared-tensor", "--url", TCP)
+        enter = (*call, "call", "enter", "once", "--key", "k")
+        self.check("systemctl", "start", "shared-tensor-server.service")
+        self.check(*call, "put", "/opt/tests/w.safetensors")
+        before = self.check(*call, "tensors"), self.check(*enter)
+        for end in (("kill", "-s", "KILL", "shared-tensor-server.service"), ("restart", "shared-tensor-server.service")):
+            pid = self.show("shared-tensor-server", "MainPID")
+            self.check("systemctl", *end)
+            eventually(lambda pid=pid: self.show("shared-tensor-server", "MainPID") not in ("0", pid), "a start")
+            eventually(lambda: self.show("shared-tensor-server", "ActiveState") == "active", "the next start")
+            self.assertEqual((self.check(*call, "tensors"), self.check(*enter)), before)
+            self.check(*call, "get", "w", "-o", "/run/shared-tensor/w.safetensors")
+        self.assertEqual(self.check("cat", "/run/shared-tensor/ledger").split().count("once"), 1)
+
     def test_systemd_restarts_a_daemon_that_no_longer_answers(self):
         self.check("systemctl", "start", "shared-tensor-server.service")
         pid = self.show("shared-tensor-server", "MainPID")

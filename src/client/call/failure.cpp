@@ -144,6 +144,7 @@ void throw_error(const json_rpc::Error& error, std::string_view method) {
         case ErrorCode::out_of_memory: throw ServerError<ServerOutOfMemory>(error, method);
         case ErrorCode::shutting_down: throw ServerError<ShuttingDown>(error, method);
         case ErrorCode::input_failed: throw ServerError<InputFailed>(error, method);
+        case ErrorCode::outcome_unknown: throw ServerError<OutcomeUnknown>(error, method);
         default: throw ServerError<RpcError>(error, method);
     }
 }

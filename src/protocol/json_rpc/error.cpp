@@ -37,6 +37,7 @@ std::string_view standard_message(ErrorCode code) {
         case ErrorCode::out_of_memory: return "Out of memory";
         case ErrorCode::shutting_down: return "Shutting down";
         case ErrorCode::input_failed: return "Input failed";
+        case ErrorCode::outcome_unknown: return "Outcome unknown";
     }
     return "Server error";
 }
@@ -87,6 +88,12 @@ Error input_failed(Json item) {
     Error error = make_error(ErrorCode::input_failed);
     error.data = {{"item", std::move(item)}};  // an id is never shortened
     return error;
+}
+
+Error outcome_unknown() {
+    return with_detail(ErrorCode::outcome_unknown,
+                       "the server ended while the call with this idempotency key ran: it may have run or not; find "
+                       "out, then use a new key to run it again");
 }
 
 }  // namespace shared_tensor::json_rpc

@@ -62,5 +62,7 @@ Error unknown_or_expired(std::string_view kind, std::string_view epoch);
 Error transport_not_possible(Json reasons);
 /// `item` is the id of the batch item that failed and whose result was an input of this item.
 Error input_failed(Json item);
+/// For a repeated call whose first run began in a server that has ended.
+Error outcome_unknown();
 
 }  // namespace shared_tensor::json_rpc

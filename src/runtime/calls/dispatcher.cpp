@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "base/bytes/digest.hpp"
 #include "base/concurrency/at_end.hpp"
+#include "base/system/descriptor_store.hpp"
 #include "runtime/batches/batch_run.hpp"
 
 namespace shared_tensor::runtime {
@@ -24,14 +26,24 @@ bool has_made_objects(const Execution& execution) {
 
 }  // namespace
 
+std::string digest_of(std::string_view arguments) {
+    const Sha256 digest = sha256_of(std::as_bytes(std::span(arguments)));
+    return {reinterpret_cast<const char*>(digest.data()), digest.size()};
+}
+
+bool is_idempotent(const FunctionTable::Entry& function) {
+    const FunctionOptions& options = function.shared->options();
+    return options.idempotent || options.cached;
+}
+
 Dispatcher::Dispatcher(const Registry& registry, DispatcherOptions options, const Clock& clock)
     : options_(options),
       clock_(&clock),
       functions_(registry),
       task_group_(tasks::make_group(std::max<std::size_t>(1, options.pool.workers - 1))),
       cache_(options.cache_bytes, clock),
-      keys_(options.idempotency, clock),
-      tasks_(options.tasks, clock),
+      keys_(options.idempotency, clock, options.records),
+      tasks_(options.tasks, clock, options.records),
       pool_(options.pool, clock) {}
 
 /// Ends the remaining calls while the members that are notified of their end still exist.
@@ -52,6 +64,12 @@ std::variant<StartedCall, Error> Dispatcher::call(const CallSpec& spec) {
 Error Dispatcher::key_reused() {
     return json_rpc::invalid_params("idempotency_key", "the arguments it was first used with, or a new key",
                                     "other arguments");
+}
+
+/// The plain call of an idempotency key has ended.
+void Dispatcher::note_end(const std::string& key, const std::string& arguments, const CallOutcome& outcome) {
+    if (options_.records != nullptr) options_.records->key_ended(key, arguments, outcome);
+    keys_.ended(key, outcome.bytes().host + outcome.bytes().device);
 }
 
 Error Dispatcher::busy() const { return json_rpc::busy(pool_.retry_after()); }
@@ -160,25 +178,36 @@ std::shared_ptr<Execution> Dispatcher::claim(const std::string& key, const std::
 std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared& prepared, const CallSpec& spec,
                                                                        SteadyTime deadline) {
     const std::string key = keyed_name(spec);
-    const std::string arguments = prepared.arguments;
+    const std::string arguments = digest_of(prepared.arguments);
+    if (is_idempotent(*prepared.function)) keys_.forget_unknown(key);
     auto known = keys_.find(key, arguments);
     std::shared_ptr<Execution> execution;
     if (!known) {
         execution = make_execution(prepared, spec.owner, deadline);
-        known = keys_.insert(key, arguments, execution);
+        try {
+            known = keys_.insert(key, arguments, execution);
+        } catch (const NotStored& error) {
+            return json_rpc::out_of_memory(error.what());
+        }
     }
     if (known) {
+        if (!known->same_arguments) return key_reused();
+        if (auto* of_earlier_process = std::get_if<OutcomePointer>(&known->run)) {
+            if (*of_earlier_process == nullptr) return json_rpc::outcome_unknown();
+            execution = make_execution(prepared, spec.owner, deadline);
+            execution->finish(std::move(*of_earlier_process));
+            return execution->join();
+        }
         auto* first = std::get_if<std::shared_ptr<Execution>>(&known->run);
-        if (!known->same_arguments || first == nullptr) return key_reused();
+        if (first == nullptr) return key_reused();
         if (WaiterPointer waiter = (*first)->join()) return waiter;
         return json_rpc::cancelled("the call with this idempotency key was cancelled: use a new key to run it again");
     }
     WaiterPointer waiter, kept;
     std::optional<Error> error;
     try {
-        execution->observe({{}, {}, [this, key](const OutcomePointer& outcome) {
-                                keys_.ended(key, outcome->bytes().host + outcome->bytes().device);
-                            }});
+        execution->observe(
+            {{}, {}, [this, key, arguments](const OutcomePointer& outcome) { note_end(key, arguments, *outcome); }});
         waiter = execution->join();
         kept = execution->join();
         error = enqueue(execution, prepared, spec.owner, false);

@@ -29,6 +29,7 @@ namespace shared_tensor::runtime {
 struct DispatcherOptions : CallLimits {
     const detail::CallMemory* memory = nullptr;  ///< allocates results; outlives the dispatcher; null: none
     CallReporting reporting{};                   ///< of the runs of tasks
+    RunRecords* records = nullptr;               ///< outlives the dispatcher; null: nothing outlives the process
 };
 
 /// Looks after a call that runs on the thread of its request, while that thread is in the function. Used by that thread
@@ -99,6 +100,11 @@ struct TaskOptions {
     std::optional<std::chrono::milliseconds> deadline;  ///< none: no deadline
 };
 
+/// What an idempotency key remembers of the arguments, which may be large.
+std::string digest_of(std::string_view arguments);
+/// Whether a run that may have happened may be repeated.
+bool is_idempotent(const FunctionTable::Entry& function);
+
 /// Runs shared functions. Checks the arguments, then looks for the run of the idempotency key, a cached result, and an
 /// equal call in flight. If there is none, puts the call into the queue.
 ///
@@ -140,6 +146,7 @@ public:
 
     tasks::TaskTable& tasks() { return tasks_; }
     ResultCache& cache() { return cache_; }
+    IdempotencyTable& keys() { return keys_; }
     const tasks::WorkerPool& pool() const { return pool_; }
     const DispatcherOptions& options() const { return options_; }
 
@@ -202,6 +209,7 @@ private:
     std::optional<json_rpc::Error> submit(const std::shared_ptr<tasks::Job>& job);
     void run_batched(const FunctionTable::Entry& function, const WaitingCall& first);
     void withdraw(const std::weak_ptr<tasks::Job>& job);
+    void note_end(const std::string& key, const std::string& arguments, const CallOutcome& outcome);
     static json_rpc::Error key_reused();
     json_rpc::Error busy() const;
     json_rpc::Error queue_full(bool for_task) const;

@@ -173,7 +173,7 @@ void Execution::cancel(OutcomePointer outcome) {
         if (outcome != nullptr) ended = set_outcome(state, outcome);
     });
     if (unwanted) stop_.request_stop();
-    state_.wake_all();  // sleep_until() and waiters of the outcome
+    state_.wake_all();  // sleep_until()
     tell(ended, outcome);
 }
 
@@ -185,12 +185,14 @@ Execution::Ended Execution::set_outcome(State& state, OutcomePointer outcome) {
     }
     state.phase = Phase::done;
     state.outcome = std::move(outcome);
-    ended_.store(true, std::memory_order_release);
     ended.observers = std::exchange(state.observers, {});
+    ended.is_set = true;
     return ended;
 }
 
+/// Calls the observers, then wakes the waiters: a client that has its answer finds everything noted.
 void Execution::tell(const Ended& ended, const OutcomePointer& outcome) {
+    if (!ended.is_set) return;
     for (const auto& observer : ended.observers) {
         try {
             if (observer->done) observer->done(outcome);
@@ -198,6 +200,9 @@ void Execution::tell(const Ended& ended, const OutcomePointer& outcome) {
             log::error("an observer of the end of a call failed: ", error.what());
         }
     }
+    state_.with([](State& state) { state.told = true; });
+    ended_.store(true, std::memory_order_release);
+    state_.notify_all();
 }
 
 void Execution::finish(OutcomePointer outcome) {
@@ -205,7 +210,6 @@ void Execution::finish(OutcomePointer outcome) {
     state_.with([&](State& state) {
         if (state.phase != Phase::done) ended = set_outcome(state, outcome);
     });
-    state_.notify_all();
     tell(ended, outcome);
 }
 
@@ -284,12 +288,16 @@ void Execution::log(LogLevel level, std::string_view text) const {
 
 Execution::Waiter::~Waiter() { execution_->drop_waiter(); }
 
+OutcomePointer Execution::Waiter::known() const {
+    return execution_->state_.with([](const State& state) { return state.told ? state.outcome : nullptr; });
+}
+
 OutcomePointer Execution::Waiter::wait_until(SteadyTime deadline) {
     const RunTime* run_time = execution_->setup_.run_time.get();
     if (run_time != nullptr && run_time->brief())
         spin_until([this] { return execution_->ended_.load(std::memory_order_acquire) || abandoned(); });
     auto access = execution_->state_.lock();
-    const auto ready = [this](const State& state) { return state.outcome != nullptr || abandoned(); };
+    const auto ready = [this](const State& state) { return state.told || abandoned(); };
     if (deadline == SteadyTime::max()) {
         access.wait(ready);
     } else {

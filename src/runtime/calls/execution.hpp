@@ -98,7 +98,7 @@ public:
     };
     View view() const;
 
-    OutcomePointer outcome() const;  ///< null until the run has ended
+    OutcomePointer outcome() const;  ///< null until the run has ended; observers may not know it yet
     /// How long the function ran; zero until it has ended, and if it never ran.
     std::chrono::nanoseconds compute_time() const {
         return std::chrono::nanoseconds(compute_ns_.load(std::memory_order_relaxed));
@@ -110,7 +110,7 @@ public:
     }
 
     /// Callbacks for the events of a run; each may be empty. They are called on the thread where the event happens, and
-    /// must not block.
+    /// must not block. Waiters get the outcome when all observers of the end have returned.
     struct Observer {
         std::function<void()> started;
         std::function<void(double fraction, std::string_view message)> progress;
@@ -131,6 +131,8 @@ public:
         Waiter(const Waiter&) = delete;
         Waiter& operator=(const Waiter&) = delete;
 
+        /// The outcome, if wait_until() would return it at once; else null.
+        OutcomePointer known() const;
         /// Blocks until there is an outcome, the deadline is over, or abandon() was called. Returns null if there is no
         /// outcome.
         OutcomePointer wait_until(SteadyTime deadline);
@@ -160,6 +162,7 @@ private:
         std::size_t waiters = 0;
         bool unwanted = false;  ///< cancelled: join() returns null
         OutcomePointer outcome;
+        bool told = false;               ///< the observers know the outcome; then the waiters get it
         std::optional<Report> reported;  ///< the last progress, for observers that are added later
         Observers observers;
     };
@@ -167,12 +170,13 @@ private:
     static std::uint64_t next_number();
     void drop_waiter();
     struct Ended {
+        bool is_set = false;  ///< this thread set the outcome
         Observers observers;
         std::unique_ptr<BoundCall> call;                 ///< of a run that never began; destroyed without the lock
         std::shared_ptr<const FunctionRecord> function;  ///< the same
     };
     Ended set_outcome(State& state, OutcomePointer outcome);
-    static void tell(const Ended& ended, const OutcomePointer& outcome);
+    void tell(const Ended& ended, const OutcomePointer& outcome);
     template <class Make>
     void end_with(Make make) noexcept;
     OutcomePointer invoke();
@@ -195,7 +199,7 @@ private:
     SteadyTime begun_{};
     std::atomic<std::int64_t> queue_ns_{0}, compute_ns_{0};
     std::atomic<std::uint64_t> copied_{0};
-    std::atomic<bool> ended_{false};  ///< there is an outcome; a waiter checks this before it sleeps
+    std::atomic<bool> ended_{false};  ///< State::told; a waiter checks this before it sleeps
     mutable Guarded<State> state_;
     std::optional<std::stop_callback<std::function<void()>>> on_cancelled_;
 };

@@ -1,5 +1,6 @@
 #include "runtime/calls/kept_results.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace shared_tensor::runtime {
@@ -79,16 +80,52 @@ std::optional<IdempotencyTable::Known> IdempotencyTable::insert(const std::strin
     return keys_.with([&](Keys& keys) -> std::optional<Known> {
         drop_old(keys, now, gone);
         if (auto first = known(keys, key, arguments, now)) return first;
-        keys.add(key, {}, arguments.size(), Keys::kNever, Keyed{arguments, std::move(run)});
+        const auto* const task = std::get_if<std::string>(&run);
+        const std::string id = task != nullptr ? *task : std::string();
+        Keys::Entry& entry = keys.add(key, {}, arguments.size(), Keys::kNever, Keyed{arguments, std::move(run)});
+        try {
+            if (records_ != nullptr) records_->key_started(key, arguments, id);
+        } catch (...) {
+            gone.push_back(keys.take(entry));
+            throw;
+        }
         return std::nullopt;
+    });
+}
+
+void IdempotencyTable::restore(const std::string& key, const std::string& arguments, KeyedRun run, SystemTime ended) {
+    const auto* const outcome = std::get_if<OutcomePointer>(&run);
+    const std::uint64_t bytes = outcome != nullptr && *outcome != nullptr ? (*outcome)->bytes().host : 0;
+    const auto age = std::chrono::duration_cast<SteadyTime::duration>(clock_->wall_time() - ended);
+    const SteadyTime deadline = clock_->now() + limits_.window - std::max(age, SteadyTime::duration(0));
+    Gone gone;
+    keys_.with([&](Keys& keys) {
+        keys.add(key, {}, arguments.size() + bytes, deadline, Keyed{arguments, std::move(run)});
+        drop_old(keys, clock_->now(), gone);
     });
 }
 
 void IdempotencyTable::forget(const std::string& key) {
     Gone gone;
     keys_.with([&](Keys& keys) {
-        if (Keys::Entry* const found = keys.find(key)) gone.push_back(keys.take(*found));
+        if (Keys::Entry* const found = keys.find(key)) take(keys, *found, gone);
     });
+}
+
+void IdempotencyTable::forget_unknown(const std::string& key) {
+    Gone gone;
+    keys_.with([&](Keys& keys) {
+        Keys::Entry* const found = keys.find(key);
+        if (found == nullptr) return;
+        const auto* const outcome = std::get_if<OutcomePointer>(&found->value.run);
+        if (outcome != nullptr && *outcome == nullptr) take(keys, *found, gone);
+    });
+}
+
+/// Erases the record while the table is locked: afterwards the key may begin anew.
+void IdempotencyTable::take(Keys& keys, Keys::Entry& entry, Gone& gone) const {
+    if (records_ != nullptr) records_->key_gone(entry.key());
+    gone.push_back(keys.take(entry));
 }
 
 void IdempotencyTable::ended(const std::string& key, std::uint64_t bytes) {
@@ -116,7 +153,7 @@ std::size_t IdempotencyTable::size() const {
 void IdempotencyTable::drop_old(Keys& keys, SteadyTime now, Gone& gone) const {
     const auto over = [&] { return keys.sums().entries >= kMaxKeys || keys.sums().bytes > limits_.max_bytes; };
     while (Keys::Entry* const oldest = over() ? keys.first() : keys.first_due(now))
-        gone.push_back(keys.take(*oldest));
+        take(keys, *oldest, gone);
 }
 
 std::optional<IdempotencyTable::Known> IdempotencyTable::known(const Keys& keys, const std::string& key,

@@ -15,6 +15,7 @@
 #include "base/concurrency/guarded.hpp"
 #include "base/concurrency/owned_table.hpp"
 #include "runtime/calls/execution.hpp"
+#include "runtime/calls/run_records.hpp"
 
 namespace shared_tensor::runtime {
 
@@ -62,15 +63,18 @@ private:
 using shared_tensor::IdempotencyLimits;
 
 /// The run that a key started: the execution of a plain call, or the id of a task. A repeated request gets this run and
-/// never starts a second one.
-using KeyedRun = std::variant<std::shared_ptr<Execution>, std::string>;
+/// never starts a second one. An outcome is that of a call in an earlier process; null if nobody knows whether the call
+/// or task has run.
+using KeyedRun = std::variant<std::shared_ptr<Execution>, std::string, OutcomePointer>;
 
 /// The idempotency keys of the last minutes. A key belongs to a principal and a method. It is kept while its run goes
 /// on (the queue and the task table limit how many there are), and for `window` after the end of the run. If there are
 /// too many keys, those whose runs ended first are removed first. Thread safety: all methods from any thread.
 class IdempotencyTable {
 public:
-    IdempotencyTable(IdempotencyLimits limits, const Clock& clock) : limits_(limits), clock_(&clock) {}
+    /// `records`, if not null, outlives the table.
+    IdempotencyTable(IdempotencyLimits limits, const Clock& clock, RunRecords* records = nullptr)
+        : limits_(limits), clock_(&clock), records_(records) {}
 
     struct Known {
         KeyedRun run;
@@ -80,12 +84,17 @@ public:
     std::optional<Known> find(const std::string& key, const std::string& arguments) const;
 
     /// Stores `run` under `key`. If another request was first, changes nothing and returns the run of that request.
+    /// Throws std::bad_alloc.
     std::optional<Known> insert(const std::string& key, const std::string& arguments, KeyedRun run);
     /// Forgets a key whose run was rejected before it began, so that the client may try again.
     void forget(const std::string& key);
+    /// Forgets a key if nobody knows whether its run has run.
+    void forget_unknown(const std::string& key);
 
     /// Call it when the run of `key` has ended. `bytes` is the size of its result, which the key keeps alive.
     void ended(const std::string& key, std::uint64_t bytes);
+    /// Stores what an earlier process wrote. `ended`: when the run ended, or the process began.
+    void restore(const std::string& key, const std::string& arguments, KeyedRun run, SystemTime ended);
 
     void expire();
     std::size_t size() const;
@@ -97,12 +106,14 @@ private:
     };
     using Keys = OwnedTable<Keyed, std::monostate>;  ///< a key whose run goes on has no deadline
     using Gone = std::vector<Keyed>;                 ///< destroyed without the lock: results may be large
+    void take(Keys& keys, Keys::Entry& entry, Gone& gone) const;
     void drop_old(Keys& keys, SteadyTime now, Gone& gone) const;
     static std::optional<Known> known(const Keys& keys, const std::string& key, const std::string& arguments,
                                       SteadyTime now);
 
     IdempotencyLimits limits_;
     const Clock* clock_;
+    RunRecords* records_;
     Guarded<Keys> keys_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/system/descriptor_store.hpp"
 #include "runtime/calls/dispatcher.hpp"
 
 namespace shared_tensor::runtime {
@@ -21,13 +22,18 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
     const auto created = tasks_.get(*id, std::nullopt);
     const std::string key =
         spec.owner.principal + '\0' + "task.submit" + '\0' + std::string(spec.method) + '\0' + spec.idempotency_key;
-    if (!spec.idempotency_key.empty()) {
-        if (const auto known = keys_.insert(key, ready.arguments, *id)) {
+    if (!spec.idempotency_key.empty()) try {
+            if (is_idempotent(*ready.function)) keys_.forget_unknown(key);
+            if (const auto known = keys_.insert(key, digest_of(ready.arguments), *id)) {
+                tasks_.forget(*id);
+                if (!known->same_arguments) return key_reused();
+                if (std::holds_alternative<OutcomePointer>(known->run)) return json_rpc::outcome_unknown();
+                return tasks_.get(std::get<std::string>(known->run), std::nullopt);
+            }
+        } catch (const NotStored& error) {
             tasks_.forget(*id);
-            if (known->same_arguments) return tasks_.get(std::get<std::string>(known->run), std::nullopt);
-            return key_reused();
+            return json_rpc::out_of_memory(error.what());
         }
-    }
     CallOwner owner = spec.owner;
     owner.task = *id;
     begin_span(owner);

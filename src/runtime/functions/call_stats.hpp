@@ -75,6 +75,7 @@ inline constexpr std::array kCallOutcomes = std::to_array<CallOutcomeKind>({
     {static_cast<int>(ErrorCode::unknown_or_expired), "unknown_or_expired"},
     {static_cast<int>(ErrorCode::invalid_request), "invalid_request"},
     {static_cast<int>(ErrorCode::input_failed), "input_failed"},
+    {static_cast<int>(ErrorCode::outcome_unknown), "outcome_unknown"},
     {static_cast<int>(ErrorCode::internal_error), "internal_error"},
     {1, "other"},
 });

@@ -88,7 +88,8 @@ std::optional<TensorStore::Rejected> TensorStore::rejection(std::string_view own
 
 std::variant<NamedPointer, TensorStore::Rejected> TensorStore::put(std::string_view owner, std::string_view name,
                                                                    std::shared_ptr<const NamedContent> content,
-                                                                   std::optional<std::uint64_t> if_version) {
+                                                                   std::optional<std::uint64_t> if_version,
+                                                                   const Record& record) {
     auto made = std::make_shared<Named>();
     made->owner = owner;
     made->name = name;
@@ -104,8 +105,9 @@ std::variant<NamedPointer, TensorStore::Rejected> TensorStore::put(std::string_v
         gone.reserve(state.older + 1);
         if (entry != nullptr) {
             auto& [now, older] = entry->value;
-            older.reserve(older.size() + 1);  // nothing throws from here on
+            older.reserve(older.size() + 1);
             made->version = now->version + 1;
+            if (record) record(*made);  // nothing throws from here on
             ++state.older;
             state.older_bytes += now->content->bytes();
             older.push_back(std::exchange(now, made));
@@ -114,6 +116,12 @@ std::variant<NamedPointer, TensorStore::Rejected> TensorStore::put(std::string_v
             const auto floor = state.floors.find(owner);
             made->version = (floor != state.floors.end() ? floor->second : 0) + 1;
             entry = &state.names.add(key, made->owner, bytes, Names::kNever, {made});
+            try {
+                if (record) record(*made);
+            } catch (...) {
+                state.names.take(*entry);
+                throw;
+            }
         }
         trim(state, *entry, gone);
         ++state.stats.published;
@@ -123,6 +131,22 @@ std::variant<NamedPointer, TensorStore::Rejected> TensorStore::put(std::string_v
     if (rejected) return std::move(*rejected);
     tell(watch);
     return NamedPointer(std::move(made));
+}
+
+void TensorStore::restore(std::shared_ptr<const Named> named) {
+    state_.with([&](State& state) {
+        const std::string key = key_of(named->owner, named->name);
+        const std::uint64_t bytes = named->content->bytes();
+        const std::string owner = named->owner;
+        state.names.add(key, owner, bytes, Names::kNever, {std::move(named)});
+    });
+}
+
+void TensorStore::restore_floor(const std::string& owner, std::uint64_t version) {
+    state_.with([&](State& state) {
+        std::uint64_t& floor = state.floors[owner];
+        floor = std::max(floor, version);
+    });
 }
 
 NamedPointer TensorStore::find(std::string_view owner, std::string_view name) const {
@@ -164,7 +188,8 @@ void TensorStore::trim(State& state, Names::Entry& entry, std::vector<NamedPoint
 }
 
 std::variant<NamedPointer, TensorStore::Rejected> TensorStore::remove(std::string_view owner, std::string_view name,
-                                                                      std::optional<std::uint64_t> if_version) {
+                                                                      std::optional<std::uint64_t> if_version,
+                                                                      const Record& record) {
     const std::string key = key_of(owner, name);
     Versions gone;
     std::shared_ptr<Changed> watch;
@@ -174,6 +199,7 @@ std::variant<NamedPointer, TensorStore::Rejected> TensorStore::remove(std::strin
         const std::uint64_t version = found->value.now->version;
         if (if_version && *if_version != version) return Rejected{true, version, {}};
         std::uint64_t& floor = state.floors[found->owner()];
+        if (record) record(*found->value.now);
         floor = std::max(floor, version);
         gone = state.names.take(*found);
         state.older -= gone.older.size();

@@ -80,18 +80,27 @@ public:
     /// copied.
     std::optional<Rejected> rejection(std::string_view owner, std::string_view name, std::uint64_t bytes,
                                       std::optional<std::uint64_t> if_version) const;
+    /// Notes a change where it outlives the process. Called before readers see the change, under the lock. If it
+    /// throws, nothing changes.
+    using Record = std::function<void(const Named& named)>;
     /// Publishes `content`. `name` must be valid. `if_version`: only if this is the current version; 0: only if the
-    /// name does not exist.
+    /// name does not exist. Throws what `record` throws.
     std::variant<NamedPointer, Rejected> put(std::string_view owner, std::string_view name,
                                              std::shared_ptr<const NamedContent> content,
-                                             std::optional<std::uint64_t> if_version = std::nullopt);
+                                             std::optional<std::uint64_t> if_version = std::nullopt,
+                                             const Record& record = {});
+    /// Publishes what an earlier process published. The name must be new.
+    void restore(std::shared_ptr<const Named> named);
+    /// New names of `owner` begin behind `version`.
+    void restore_floor(const std::string& owner, std::uint64_t version);
     /// Returns null if the name does not exist.
     NamedPointer find(std::string_view owner, std::string_view name) const;
     /// Returns the older versions that are kept, the newest of them first.
     std::vector<NamedPointer> older(std::string_view owner, std::string_view name) const;
-    /// Removes a name and returns its last version; null if the name did not exist.
+    /// Removes a name and returns its last version; null if the name did not exist. Throws what `record` throws.
     std::variant<NamedPointer, Rejected> remove(std::string_view owner, std::string_view name,
-                                                std::optional<std::uint64_t> if_version = std::nullopt);
+                                                std::optional<std::uint64_t> if_version = std::nullopt,
+                                                const Record& record = {});
     NamedPage list(const NamedFilter& filter) const;
 
     /// Blocks while the name has the version `after` (0: while it does not exist). Ends at `deadline` (real steady

@@ -39,6 +39,7 @@ struct Task {
     std::uint64_t ended = std::numeric_limits<std::uint64_t>::max();  ///< order of endings
     SteadyTime expires_at = SteadyTime::max();
     codec::ValueBytes bytes;  ///< of its outcome
+    bool is_ending = false;   ///< a thread writes its end; then it ends
 };
 
 /// Gives an entry another key. Does not allocate, so a task can end when there is no memory.
@@ -55,7 +56,10 @@ struct Aftermath {
     std::function<void()> cancel, unused;  ///< `unused` is only destroyed
     std::shared_ptr<TaskEnd> end;
     std::optional<TaskInfo> ended;
-    void settle() {
+    void settle(TaskRecords* records) {
+        for (const auto& task : gone) {
+            if (records != nullptr) records->task_gone(task->info.id);
+        }
         if (end) {
             end->with([&](std::optional<TaskInfo>& told) { told = std::move(ended); });
             end->notify_all();
@@ -195,12 +199,12 @@ template <class Use>
 auto TaskTable::change(Use use) {
     Aftermath after;
     auto result = state_->with([&](State& state) { return use(state, after); });
-    after.settle();
+    after.settle(records_);
     return result;
 }
 
-TaskTable::TaskTable(TaskLimits limits, const Clock& clock)
-    : limits_(limits), clock_(clock), state_(std::make_unique<Guarded<State>>()) {}
+TaskTable::TaskTable(TaskLimits limits, const Clock& clock, TaskRecords* records)
+    : limits_(limits), clock_(clock), records_(records), state_(std::make_unique<Guarded<State>>()) {}
 TaskTable::~TaskTable() = default;
 
 void TaskTable::on_changed(std::function<void(std::string_view id)> changed) { changed_ = std::move(changed); }
@@ -254,23 +258,57 @@ void TaskTable::progress(std::string_view id, double fraction, std::string_view 
 
 void TaskTable::finish(std::string_view id, OutcomePointer outcome) {
     SHARED_TENSOR_CHECK(outcome != nullptr, "a task that was not cancelled ends with an outcome");
+    const TaskState to = outcome->failed() ? TaskState::failed : TaskState::completed;
+    (void)end(id, std::nullopt, to, std::move(outcome));
+}
+
+/// Ends a task that has not ended. `outcome` is null for a cancelled task.
+std::optional<TaskInfo> TaskTable::end(std::string_view id, const std::optional<std::string>& owner, TaskState to,
+                                       OutcomePointer outcome) {
     const SystemTime at = clock_.wall_time();
     const SteadyTime now = clock_.now();
-    const TaskState to = outcome->failed() ? TaskState::failed : TaskState::completed;
-    const codec::ValueBytes bytes = outcome->bytes();
-    change([&](State& state, Aftermath& after) {
-        Task* task = state.find(id);
-        if (task == nullptr || is_terminal(task->info.state)) return false;
+    if (records_ != nullptr && !write_end(id, owner, to, outcome, at)) return get(id, owner);
+    const codec::ValueBytes bytes = outcome != nullptr ? outcome->bytes() : codec::ValueBytes{};
+    auto info = change([&](State& state, Aftermath& after) -> std::optional<TaskInfo> {
+        Task* task = state.find(id, owner, now);
+        if (task == nullptr || is_terminal(task->info.state))
+            return task != nullptr ? std::optional(task->info) : std::nullopt;
         task->info.outcome = std::move(outcome);
         task->bytes = bytes;
         state.bytes.host += bytes.host;
         state.bytes.device += bytes.device;
         state.end(*task, to, at, now, after);
+        std::optional<TaskInfo> ended = task->info;  // it may be removed now
+        if (to == TaskState::cancelled) return ended;
         state.newest_outcome = task->ended;
         state.keep_bounds(limits_, after);
+        return ended;
+    });
+    if (info) tell(id);
+    return info;
+}
+
+/// Returns false if another thread has ended the task: waits until it has.
+bool TaskTable::write_end(std::string_view id, const std::optional<std::string>& owner, TaskState to,
+                          const OutcomePointer& outcome, SystemTime at) {
+    const SteadyTime now = clock_.now();
+    std::optional<TaskInfo> info;
+    const bool is_unfinished = state_->with([&](State& state) {
+        Task* task = state.find(id, owner, now);
+        if (task == nullptr || is_terminal(task->info.state)) return false;
+        if (!task->is_ending) info = task->info;
+        task->is_ending = true;
         return true;
     });
-    tell(id);
+    if (!info) {
+        if (is_unfinished) (void)wait(id, owner, SteadyTime::max());
+        return false;
+    }
+    info->state = to;
+    info->updated_at = at;
+    info->outcome = outcome;
+    records_->task_ended(*info);
+    return true;
 }
 
 std::optional<TaskInfo> TaskTable::get(std::string_view id, const std::optional<std::string>& owner) const {
@@ -320,16 +358,7 @@ std::optional<TaskInfo> TaskTable::wait(std::string_view id, const std::optional
 }
 
 std::optional<TaskInfo> TaskTable::cancel(std::string_view id, const std::optional<std::string>& owner) {
-    const SystemTime at = clock_.wall_time();
-    const SteadyTime now = clock_.now();
-    auto info = change([&](State& state, Aftermath& after) -> std::optional<TaskInfo> {
-        Task* task = state.find(id, owner, now);
-        if (task == nullptr) return std::nullopt;
-        if (!is_terminal(task->info.state)) state.end(*task, TaskState::cancelled, at, now, after);
-        return task->info;
-    });
-    if (info) tell(id);
-    return info;
+    return end(id, owner, TaskState::cancelled, nullptr);
 }
 
 void TaskTable::forget(std::string_view id) {
@@ -347,15 +376,30 @@ void TaskTable::forget(std::string_view id) {
 
 void TaskTable::close() {
     state_->with([](State& state) { state.closed = true; });
-    const SystemTime at = clock_.wall_time();
-    const SteadyTime now = clock_.now();
-    const auto cancel_one = [&](State& state, Aftermath& after) {
-        if (state.unfinished() == 0) return false;
-        state.end(*state.lists.begin()->second, TaskState::cancelled, at, now, after);
-        return true;
+    const auto any_unfinished = [](const State& state) {
+        return state.unfinished() > 0 ? state.lists.begin()->second->info.id : std::string();
     };
-    while (change(cancel_one))
-        continue;
+    for (std::string id = state_->with(any_unfinished); !id.empty(); id = state_->with(any_unfinished))
+        (void)cancel(id, std::nullopt);
+}
+
+void TaskTable::restore(TaskInfo info) {
+    const auto age = std::chrono::duration_cast<SteadyTime::duration>(clock_.wall_time() - info.updated_at);
+    const SteadyTime expires = clock_.now() + info.ttl - std::max(age, SteadyTime::duration(0));
+    const codec::ValueBytes bytes = info.outcome != nullptr ? info.outcome->bytes() : codec::ValueBytes{};
+    auto task = std::make_unique<Task>();
+    task->info = std::move(info);
+    task->expires_at = expires;
+    task->bytes = bytes;
+    change([&](State& state, Aftermath& after) {
+        task->ended = ++state.endings;
+        state.insert(std::move(task));
+        state.bytes.host += bytes.host;
+        state.bytes.device += bytes.device;
+        state.newest_outcome = state.endings;
+        state.keep_bounds(limits_, after);
+        return true;
+    });
 }
 
 void TaskTable::expire() {

@@ -59,6 +59,16 @@ struct TaskStats {
     std::uint64_t host_bytes = 0, device_bytes = 0, evicted = 0;
 };
 
+/// Where a table writes the ends of its tasks. Thread safety: all methods from any thread.
+class TaskRecords {
+public:
+    virtual ~TaskRecords() = default;
+    /// Called before anybody can know that the task has ended. `task` is as it will be then.
+    virtual void task_ended(const TaskInfo& task) noexcept = 0;
+    /// The task has been removed. Also called for tasks whose end was never written.
+    virtual void task_gone(const std::string& id) noexcept = 0;
+};
+
 /// The tasks of a daemon. A terminal state is final: later changes are ignored.
 ///
 /// Retention: a finished task is removed when its ttl is over. If there are too many tasks, or their outcomes take too
@@ -68,7 +78,8 @@ struct TaskStats {
 /// methods from any thread; only wait() blocks.
 class TaskTable {
 public:
-    explicit TaskTable(TaskLimits limits = {}, const Clock& clock = real_clock());
+    /// `records`, if not null, outlives the table.
+    explicit TaskTable(TaskLimits limits = {}, const Clock& clock = real_clock(), TaskRecords* records = nullptr);
     ~TaskTable();
 
     /// Returns the id; nullopt if there are max_tasks unfinished tasks, or after close().
@@ -95,11 +106,15 @@ public:
     std::optional<TaskInfo> wait(std::string_view id, const std::optional<std::string>& owner, SteadyTime deadline,
                                  const std::function<bool()>& is_abandoned = {}) const;
 
-    /// Cancels the task at once and for good; a task that has ended does not change. Returns as get() does.
+    /// Cancels the task at once and for good; a task that has ended does not change. Returns as get() does. If the end
+    /// of the task is being written, waits for that.
     std::optional<TaskInfo> cancel(std::string_view id, const std::optional<std::string>& owner);
 
     /// Undoes create() if the run was rejected before it began: the task disappears. Does not call its cancel.
     void forget(std::string_view id);
+
+    /// Adds a task that ended in an earlier process. Its ttl counts from updated_at.
+    void restore(TaskInfo task);
 
     /// For shutdown: cancels unfinished tasks, which wakes all waiters, and rejects new tasks.
     void close();
@@ -111,10 +126,15 @@ private:
     struct State;
     template <class Use>
     auto change(Use use);
+    std::optional<TaskInfo> end(std::string_view id, const std::optional<std::string>& owner, TaskState to,
+                                OutcomePointer outcome);
+    bool write_end(std::string_view id, const std::optional<std::string>& owner, TaskState to,
+                   const OutcomePointer& outcome, SystemTime at);
     void tell(std::string_view id) const;
 
     const TaskLimits limits_;
     const Clock& clock_;
+    TaskRecords* const records_;
     const std::unique_ptr<Guarded<State>> state_;
     std::function<void(std::string_view id)> changed_;
 };

@@ -166,7 +166,7 @@ std::optional<Found> found_in(const Services& all, const runtime::NamedPointer& 
     found.version = named->version;
     // Each owner has its own version numbers.
     found.identity =
-        all.epoch + "-" + std::to_string(std::hash<std::string>()(named->owner)) + "-" + std::to_string(named->version);
+        all.names_epoch + "-" + std::to_string(std::hash<std::string>()(named->owner)) + "-" + std::to_string(named->version);
     found.tensor = wanted.member.empty() ? found.value->tensor : found.value->member(wanted.member);
     if (found.tensor == nullptr && !wanted.member.empty()) return std::nullopt;
     return found;

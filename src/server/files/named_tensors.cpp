@@ -7,6 +7,7 @@
 #include "base/bytes/ids.hpp"
 #include "local/segments/received_segment.hpp"
 #include "protocol/codec/value.hpp"
+#include "server/state/saved_state.hpp"
 
 namespace shared_tensor::server {
 
@@ -223,6 +224,21 @@ NamedTensors::Placed NamedTensors::adopt(const std::string& owner, tensor::FileC
     }
     placed.value->metadata.insert(content.metadata.begin(), content.metadata.end());
     return placed;
+}
+
+std::variant<runtime::NamedPointer, NamedTensors::Rejected> NamedTensors::publish(
+    const std::string& owner, const std::string& name, std::shared_ptr<NamedValue> value,
+    std::optional<std::uint64_t> if_version) {
+    if (state_ == nullptr) return store_.put(owner, name, std::move(value), if_version);
+    const std::string saved = state_->save(*value);
+    return store_.put(owner, name, std::move(value), if_version,
+                      [&](const runtime::Named& named) { state_->published(named, saved); });
+}
+
+std::variant<runtime::NamedPointer, NamedTensors::Rejected> NamedTensors::remove(
+    const std::string& owner, const std::string& name, std::optional<std::uint64_t> if_version) {
+    if (state_ == nullptr) return store_.remove(owner, name, if_version);
+    return store_.remove(owner, name, if_version, [&](const runtime::Named& last) { state_->removed(last); });
 }
 
 NamedTensors::Placed NamedTensors::with_changes(const std::string& owner, const runtime::NamedPointer& base,

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <variant>
 
 #include "base/concurrency/guarded.hpp"
 #include "local/segments/segment_pool.hpp"
@@ -17,6 +18,9 @@
 #include "tensor/files/tensor_set.hpp"
 
 namespace shared_tensor::server {
+
+struct SavedTensor;
+class SavedState;
 
 /// Adds a tensor to `value`. Returns the JSON that stands for it in `value.json`.
 codec::Json placeholder(codec::Value& value, codec::TensorPointer tensor);
@@ -29,6 +33,7 @@ struct NamedBlock {
     std::string id;  ///< random: no other block of any server has it
     tensor::TensorSet set;
     std::uint64_t bytes = 0;  ///< memory that the block holds: more than the data of the set if it is an uploaded file
+    std::shared_ptr<const SavedTensor> saved{};  ///< null if it ends with the process
 };
 
 /// The content of a name: one tensor, or a set of tensors.
@@ -36,7 +41,8 @@ struct NamedValue final : runtime::NamedContent {
     codec::TensorPointer tensor;     ///< null if this is a set
     std::vector<NamedBlock> blocks;  ///< of the set; each member is in one of them
     NamedMetadata metadata;
-    std::uint64_t file_bytes = 0;  ///< size of the uploaded file that holds the tensor; 0: none
+    std::uint64_t file_bytes = 0;              ///< size of the uploaded file that holds the tensor; 0: none
+    std::shared_ptr<const SavedTensor> saved;  ///< of `tensor`; null if it ends with the process
 
     bool is_set() const { return tensor == nullptr; }
     /// The whole content as a value that a function takes. The first call makes it.
@@ -69,8 +75,10 @@ public:
     /// The limit of blocks in a set. Each block is a segment, and costs each reader a lease.
     static constexpr std::size_t kMaxBlocks = 16;
 
-    /// Puts tensors into segments of `pool`, or into ordinary memory if `pool` is null.
-    NamedTensors(NamedTensorLimits limits, local::SegmentPool* pool) : store_(limits), pool_(pool) {}
+    /// Puts tensors into segments of `pool`, or into ordinary memory if `pool` is null. `state`, if not null, saves
+    /// what is published. Both outlive it.
+    NamedTensors(NamedTensorLimits limits, local::SegmentPool* pool, SavedState* state)
+        : store_(limits), pool_(pool), state_(state) {}
 
     runtime::TensorStore& store() { return store_; }
     const runtime::TensorStore& store() const { return store_; }
@@ -85,6 +93,15 @@ public:
     Placed place(const std::string& owner, const codec::TensorPointer& tensor) const;
     Placed place(const std::string& owner, const tensor::TensorMap& tensors) const;
     Placed place(const std::string& owner, tensor::Manifest manifest, const codec::TensorPointer& data) const;
+
+    /// Publishes what was placed, and removes a name, as the store does. Throw std::bad_alloc, std::system_error, and
+    /// NotStored if what is published cannot be saved.
+    using Rejected = runtime::TensorStore::Rejected;
+    std::variant<runtime::NamedPointer, Rejected> publish(const std::string& owner, const std::string& name,
+                                                          std::shared_ptr<NamedValue> value,
+                                                          std::optional<std::uint64_t> if_version);
+    std::variant<runtime::NamedPointer, Rejected> remove(const std::string& owner, const std::string& name,
+                                                         std::optional<std::uint64_t> if_version);
 
     /// Takes a file of `bytes` bytes that was read into memory of block_for(). The content stays in that memory. Only a
     /// tensor that is not in C order, or a set with a member that is not aligned to its items, is copied. Throws
@@ -123,6 +140,7 @@ private:
 
     runtime::TensorStore store_;
     local::SegmentPool* const pool_;
+    SavedState* const state_;
 };
 
 }  // namespace shared_tensor::server

@@ -135,11 +135,10 @@ net::Response publish(Services& all, const UploadRequest& wanted, const UploadTa
     check_content(content, NamedTensors::kMaxMembers);
     if (!wanted.changes) single_out(content, wanted.key.name);
     auto placed = all.names.adopt(wanted.key.owner, std::move(content), size);
-    auto& store = all.names.store();
-    const auto old = store.find(wanted.key.owner, wanted.key.name);
+    const auto old = all.names.store().find(wanted.key.owner, wanted.key.name);
     const bool is_new = old == nullptr;
     if (wanted.changes) placed = all.names.with_changes(wanted.key.owner, old, std::move(placed));
-    auto made = store.put(wanted.key.owner, wanted.key.name, std::move(placed.value), wanted.if_version);
+    auto made = all.names.publish(wanted.key.owner, wanted.key.name, std::move(placed.value), wanted.if_version);
     if (const auto* rejected = std::get_if<TensorStore::Rejected>(&made)) {
         upload->drop();
         all.uploads.remove(wanted.key, upload);
@@ -220,6 +219,8 @@ net::Response put_file(Services& all, const net::Request& request, const Princip
     return error_response(400, json_rpc::invalid_params("body", "a .npy file", error.what()));
 } catch (const InvalidValue& error) {
     return error_response(400, json_rpc::invalid_params(error.path, error.expected, error.got));
+} catch (const NotStored& error) {
+    return error_response(507, json_rpc::out_of_memory(error.what()));
 } catch (const std::bad_alloc&) {
     return error_response(
         507, json_rpc::out_of_memory("there is no memory for the file: remove tensors, or come back later"));

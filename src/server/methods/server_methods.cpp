@@ -178,6 +178,7 @@ Json server_info(Services& all, SteadyTime started, const net::ServerStats& http
               {"totals", totals(all, http, web_sockets)}};
     if (std::string path = all.local.path(); !path.empty()) info["local_socket"] = std::move(path);
     if (all.options.worker_processes) info["worker_processes"] = worker_processes(all.options);
+    if (all.state != nullptr) info["state"] = all.state->to_json();
     return info;
 }
 
@@ -300,6 +301,7 @@ void add_server_methods(Builtins& builtins, Services& all, std::function<Json()>
                                                                         {"calls", "integer"},
                                                                         {"restarts", "integer"},
                                                                         {"last_end", "string"}}))},
+                          {"state?", "object"},
                           {"operations?", "string"}})},
                  {}, [info = std::move(info)](const BuiltinCall&) { return info(); });
     builtins.add(

@@ -129,23 +129,23 @@ public:
     void tensors(std::string_view name, const std::vector<NamedBlock>& blocks) {
         const ValueSink::Node members = sink_.member(sink_.root(), name);
         sink_.object(members);
-        for (const auto& [id, set, bytes] : blocks) {
-            for (const auto& [member, place] : set.manifest)
-                tensor(sink_.member(members, member), tensor::member_of(set, place));
+        for (const NamedBlock& block : blocks) {
+            for (const auto& [member, place] : block.set.manifest)
+                tensor(sink_.member(members, member), tensor::member_of(block.set, place));
         }
     }
     /// The reader has the data of the blocks in `known`.
     void blocks(std::string_view name, const std::vector<NamedBlock>& blocks, const Words& known) {
         const ValueSink::Node list = sink_.member(sink_.root(), name);
         sink_.array(list, blocks.size());
-        for (const auto& [id, set, bytes] : blocks) {
+        for (const NamedBlock& one : blocks) {
             const ValueSink::Node node = sink_.append(list);
             ValueWriter block(sink_, node);
             block.object();
-            if (!id.empty()) block.member("id").string(id);
-            tensor::write_manifest(block.member("manifest"), set.manifest);
-            if (!known || std::find(known->begin(), known->end(), id) == known->end())
-                tensor(sink_.member(node, "data"), set.data);
+            if (!one.id.empty()) block.member("id").string(one.id);
+            tensor::write_manifest(block.member("manifest"), one.set.manifest);
+            if (!known || std::find(known->begin(), known->end(), one.id) == known->end())
+                tensor(sink_.member(node, "data"), one.set.data);
         }
     }
     codec::Value take() { return std::move(value_); }
@@ -212,12 +212,14 @@ public:
             if (base) placed = all_.names.with_changes(owner, old, std::move(placed));
             if (call.to.memory.failed()) throw Rejected(runtime::memory_failed());
             const std::uint64_t bytes = placed.value->data_bytes();
-            auto made = store.put(owner, name, std::move(placed.value), version);
+            auto made = all_.names.publish(owner, name, std::move(placed.value), version);
             if (const auto* rejected = std::get_if<TensorStore::Rejected>(&made)) check(*rejected);
             return {{"name", name},
                     {"version", std::get<NamedPointer>(made)->version},
                     {"bytes", bytes},
                     {"copied", placed.copied}};
+        } catch (const NotStored& error) {
+            throw Rejected(json_rpc::out_of_memory(error.what()));
         } catch (const std::system_error&) {
             throw Rejected(json_rpc::out_of_memory(
                 "the server has no descriptor left for shared memory: start it with a higher limit of open files"));
@@ -275,7 +277,7 @@ public:
                 const Text& owner) const {
         check_no_key(call);
         const auto version = number_of(if_version);
-        auto removed = all_.names.store().remove(owner_of(call, owner), name, version);
+        auto removed = all_.names.remove(owner_of(call, owner), name, version);
         if (const auto* rejected = std::get_if<TensorStore::Rejected>(&removed))
             throw Rejected(error_of(*rejected, version));
         const auto& gone = std::get<NamedPointer>(removed);

@@ -180,6 +180,9 @@ void add_held(MetricsPage& page, Services& all) {
     add_gauge(page, "named_tensors", "Tensors and sets that are kept by name.", names.names);
     add_gauge(page, "named_tensor_bytes", "Bytes of their newest versions.", names.bytes);
     add_counter(page, "named_tensors_published_total", "Versions that were published.", names.published);
+    const auto state = all.state != nullptr ? all.state->use() : DescriptorStore::Use{.gone = true};
+    add_gauge(page, "state_kept", "1 while a service manager keeps what outlives the process.", !state.gone);
+    add_gauge(page, "state_descriptors", "Descriptors of memory that it keeps.", state.descriptors);
     add_gauge(page, "sessions", "Sessions.", all.sessions.size());
     add_gauge(page, "object_handles", "Handles of objects.", all.objects.stats().handles);
     add_gauge(page, "uploads", "Uploads that are not complete.", all.uploads.stats().uploads);

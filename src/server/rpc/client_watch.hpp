@@ -33,7 +33,7 @@ public:
 
     /// Blocks until the outcome is there and returns it; null if the deadline or the client's end came first.
     runtime::OutcomePointer wait(runtime::Execution::Waiter& waiter, SteadyTime deadline) {
-        if (auto outcome = waiter.execution()->outcome()) return outcome;
+        if (auto outcome = waiter.known()) return outcome;
         response_stream_.about_to_wait();
         if (!gone_) {
             if (auto outcome = waiter.wait_until(std::min(deadline, real_clock().now() + kUnwatched))) return outcome;

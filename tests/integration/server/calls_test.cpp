@@ -120,6 +120,7 @@ TEST_CASE("a full queue rejects at once with -32001, 503 and Retry-After", "[ser
         CHECK(daemon.call("task.list")["tasks"].empty());
         daemon.release();
         running.response();
+        waiting.response();
         CHECK(daemon.call("task.submit", task)["method"] == "hold");
     }
     SECTION("a rejected call with a key, or of a cached function, may come again") {

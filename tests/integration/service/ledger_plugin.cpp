@@ -5,12 +5,17 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
+#include <memory>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <shared_tensor/share.hpp>
+#include <shared_tensor/tensor_ref.hpp>
 
 namespace {
 
@@ -26,5 +31,18 @@ std::string enter(const std::string& name, double seconds) {
 
 // It takes some time, so that a restart meets calls in flight.
 SHARE(enter, arg("name"), arg("seconds") = 0.002, doc("Writes a line to the ledger."));
+
+std::string enter_again(const std::string& name, double seconds) { return enter(name, seconds); }
+SHARE(enter_again, idempotent(), arg("name"), arg("seconds") = 0.002, doc("The same; may be repeated."));
+
+void refuse(const std::string& why) { throw std::runtime_error(why); }
+SHARE(refuse, doc("Fails."));
+
+shared_tensor::TensorRef count_up(std::int64_t count) {
+    auto numbers = std::make_shared<std::vector<std::int32_t>>(static_cast<std::size_t>(count));
+    std::iota(numbers->begin(), numbers->end(), 0);
+    return {numbers->data(), shared_tensor::DType::int32, {count}, {}, {}, numbers};
+}
+SHARE(count_up, doc("A tensor of the numbers below count."));
 
 }  // namespace

@@ -1,29 +1,27 @@
-#include "service_manager.hpp"
+#include <shared_tensor/service_manager.hpp>
 
-#include <sys/socket.h>
-#include <sys/un.h>
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
-#include <cstddef>
 #include <cstdlib>
-#include <cstring>
+#include <exception>
 #include <stdexcept>
 
 #include <shared_tensor/client.hpp>
 
 #include "base/concurrency/background.hpp"
 #include "base/log/log.hpp"
-#include "base/system/unique_fd.hpp"
+#include "base/system/descriptor_store.hpp"
 
-namespace shared_tensor::daemon {
+namespace shared_tensor {
 
 namespace {
 
 using std::chrono::microseconds;
 
-constexpr int kFirstSocket = 3;
+constexpr int kFirstDescriptor = 3;
 
 /// The value of the variable, which is removed from the environment.
 std::string take(const char* name) {
@@ -70,20 +68,29 @@ bool answers(const std::string& url, std::chrono::milliseconds within) {
 
 }  // namespace
 
-ServiceManager::ServiceManager() : socket_names_(take("LISTEN_FDNAMES")), notify_socket_(take("NOTIFY_SOCKET")) {
+ServiceManager::ServiceManager()
+    : names_(take("LISTEN_FDNAMES")),
+      notify_socket_(take("NOTIFY_SOCKET")),
+      store_size_(static_cast<std::size_t>(take_number<std::int64_t>("FDSTORE"))) {
     const auto pid = take_number<pid_t>("LISTEN_PID");
-    const auto sockets = take_number<int>("LISTEN_FDS");
-    if (pid == ::getpid()) sockets_ = sockets;  // a parent's sockets would be of no use
+    const auto descriptors = take_number<int>("LISTEN_FDS");
+    if (pid == ::getpid()) descriptors_ = descriptors;  // a parent's descriptors would be of no use
     const auto watched = take_number<pid_t>("WATCHDOG_PID");
     const auto limit = take_number<std::int64_t>("WATCHDOG_USEC");
     if (limit > 0 && is_for_this_process(watched)) watchdog_ = microseconds(limit);
 }
 
-void ServiceManager::give_sockets_to(ServerOptions& options) const {
-    std::string_view names = socket_names_;
-    for (int fd = kFirstSocket; fd < kFirstSocket + sockets_; ++fd) {
+void ServiceManager::give_descriptors_to(ServerOptions& options) const {
+    options.state.socket = notify_socket_;
+    options.state.max_descriptors = store_size_;
+    std::string_view names = names_;
+    for (int fd = kFirstDescriptor; fd < kFirstDescriptor + descriptors_; ++fd) {
         const std::size_t end = std::min(names.find(':'), names.size());
-        if (names.substr(0, end) == "operations") {
+        const std::string_view name = names.substr(0, end);
+        if (name.starts_with(DescriptorStore::kPrefix)) {
+            ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+            options.state.descriptors.emplace(name, fd);
+        } else if (name == "operations") {
             options.operations.socket = fd;
         } else {
             options.inherited_sockets.push_back(fd);
@@ -109,16 +116,10 @@ void ServiceManager::stopping() {
     notify("STOPPING=1\nSTATUS=waits for the calls in flight");
 }
 
-void ServiceManager::notify(std::string_view message) const {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (notify_socket_.empty() || notify_socket_.size() >= sizeof address.sun_path) return;
-    std::memcpy(address.sun_path, notify_socket_.data(), notify_socket_.size());
-    if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // a name that is in no file system
-    const UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + notify_socket_.size());
-    ::sendto(socket.get(), message.data(), message.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address),
-             size);
+void ServiceManager::notify(std::string_view message) const try {
+    if (!notify_socket_.empty()) send_to_manager(connect_to_manager(notify_socket_), std::string(message));
+} catch (const std::exception& error) {
+    log::debug("the service manager gets no messages: ", error.what());
 }
 
-}  // namespace shared_tensor::daemon
+}  // namespace shared_tensor

@@ -1,0 +1,410 @@
+// shared-tensor-keeper: see --help.
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <cxxopts.hpp>
+#include <shared_tensor/version.hpp>
+
+#include "base/system/unique_fd.hpp"
+
+namespace {
+
+using shared_tensor::UniqueFd;
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kFirstDescriptor = 3;               // sd_listen_fds(3)
+constexpr std::size_t kMostDescriptors = 10'000;  // their names have to fit into one variable of the environment
+
+[[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
+
+void say(const std::string& text) { std::cerr << "shared-tensor-keeper: " + text + '\n'; }
+
+struct Options {
+    std::size_t descriptors = 4096;
+    std::vector<std::string> listen;
+    std::vector<std::string> command;
+};
+
+sockaddr_un unix_address(std::string_view path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    if (path.size() >= sizeof address.sun_path)
+        throw std::invalid_argument("--listen " + std::string(path) + ": the path is too long for a Unix socket");
+    std::memcpy(address.sun_path, path.data(), path.size());
+    return address;
+}
+
+/// Mode 0600. Replaces the file of a socket on which nobody listens.
+UniqueFd listen_on_path(const std::string& path) {
+    const sockaddr_un address = unix_address(path);
+    const auto* const name = reinterpret_cast<const sockaddr*>(&address);
+    const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    struct stat file {};
+    if (::stat(path.c_str(), &file) == 0 && S_ISSOCK(file.st_mode) &&
+        ::connect(probe.get(), name, sizeof address) != 0 && errno == ECONNREFUSED)
+        ::unlink(path.c_str());
+    UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const mode_t before = ::umask(0177);
+    const int bound = ::bind(socket.get(), name, sizeof address);
+    ::umask(before);
+    if (bound != 0 || ::listen(socket.get(), SOMAXCONN) != 0) fail("--listen " + path);
+    return socket;
+}
+
+/// `address`: "HOST:PORT", "[::1]:PORT" or "PORT" for TCP; or a path with "/" for a Unix socket.
+UniqueFd listen_on(const std::string& address) {
+    if (address.find('/') != std::string::npos) return listen_on_path(address);
+    const std::size_t colon = address.rfind(':');
+    std::string host = colon == std::string::npos ? "127.0.0.1" : address.substr(0, colon);
+    const std::string port = colon == std::string::npos ? address : address.substr(colon + 1);
+    if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+    addrinfo* all = nullptr;
+    if (const int error = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &all); error != 0)
+        throw std::invalid_argument("--listen " + address + ": " + ::gai_strerror(error));
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> freed(all, &::freeaddrinfo);
+    UniqueFd socket(::socket(all->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int on = 1;
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (::bind(socket.get(), all->ai_addr, all->ai_addrlen) != 0 || ::listen(socket.get(), SOMAXCONN) != 0)
+        fail("--listen " + address);
+    return socket;
+}
+
+/// What the program that is kept alive sends (sd_notify(3)).
+struct Message {
+    std::string text;
+    std::vector<UniqueFd> descriptors;
+
+    /// The value of NAME=VALUE in a line of its own; nullopt without it.
+    std::optional<std::string> value(const std::string& name) const {
+        std::string_view rest = text;
+        while (!rest.empty()) {
+            const std::string_view line = rest.substr(0, rest.find('\n'));
+            if (line.size() > name.size() && line.starts_with(name) && line[name.size()] == '=')
+                return std::string(line.substr(name.size() + 1));
+            rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+        }
+        return std::nullopt;
+    }
+};
+
+/// The socket for messages. Other users cannot send to it, although its name is in no file system.
+class Messages {
+public:
+    Messages() : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+        std::random_device random;
+        name_ = "@shared-tensor-keeper-" + std::to_string(::getpid()) + '-' + std::to_string(random()) +
+                std::to_string(random());
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        std::memcpy(address.sun_path, name_.data(), name_.size());
+        address.sun_path[0] = '\0';
+        const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name_.size());
+        const int on = 1;
+        if (!socket_ || ::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0 ||
+            ::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
+            fail("the socket for messages");
+    }
+
+    int fd() const { return socket_.get(); }
+    const std::string& name() const { return name_; }
+
+    /// The next message of this user; nullopt if none waits.
+    std::optional<Message> next() const {
+        for (;;) {
+            std::array<char, 8192> text{};
+            constexpr std::size_t kMostFds = 16;
+            alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMostFds * sizeof(int)) + CMSG_SPACE(sizeof(ucred))>
+                control{};
+            iovec part{text.data(), text.size()};
+            msghdr header{};
+            header.msg_iov = &part;
+            header.msg_iovlen = 1;
+            header.msg_control = control.data();
+            header.msg_controllen = control.size();
+            const ssize_t size = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
+            if (size < 0 && errno == EINTR) continue;
+            if (size < 0) return std::nullopt;
+            Message message{{text.data(), static_cast<std::size_t>(size)}, {}};
+            bool is_own = false;
+            for (cmsghdr* one = CMSG_FIRSTHDR(&header); one != nullptr; one = CMSG_NXTHDR(&header, one)) {
+                if (one->cmsg_level != SOL_SOCKET) continue;
+                if (one->cmsg_type == SCM_CREDENTIALS) {
+                    ucred sender{};
+                    std::memcpy(&sender, CMSG_DATA(one), sizeof sender);
+                    is_own = sender.uid == ::geteuid();
+                } else if (one->cmsg_type == SCM_RIGHTS) {
+                    std::vector<int> fds((one->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+                    std::memcpy(fds.data(), CMSG_DATA(one), fds.size() * sizeof(int));
+                    for (const int fd : fds)
+                        message.descriptors.emplace_back(fd);
+                }
+            }
+            if (is_own) return message;
+        }
+    }
+
+private:
+    UniqueFd socket_;
+    std::string name_;
+};
+
+class Keeper {
+public:
+    explicit Keeper(Options options) : options_(std::move(options)) {
+        for (const std::string& address : options_.listen)
+            sockets_.push_back(listen_on(address));
+        sigset_t wanted;
+        ::sigemptyset(&wanted);
+        for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR2})
+            ::sigaddset(&wanted, signal);
+        ::sigprocmask(SIG_BLOCK, &wanted, &usual_signals_);
+        signals_.reset(::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
+        if (!signals_) fail("signalfd");
+    }
+
+    /// Runs the program until it ends for good. Returns the exit status.
+    int run() {
+        start();
+        while (!status_) {
+            std::array<pollfd, 2> ready{pollfd{messages_.fd(), POLLIN, 0}, pollfd{signals_.get(), POLLIN, 0}};
+            ::poll(ready.data(), ready.size(), time_to_start());
+            read_messages();
+            read_signals();
+            if (next_start_ && *next_start_ <= Clock::now()) start();
+        }
+        return *status_;
+    }
+
+private:
+    int time_to_start() const {
+        if (!next_start_) return -1;
+        const auto left = std::chrono::ceil<milliseconds>(*next_start_ - Clock::now());
+        return static_cast<int>(std::max<std::int64_t>(left.count(), 0));
+    }
+
+    void start() {
+        next_start_.reset();
+        began_ = Clock::now();
+        child_ = ::fork();
+        if (child_ < 0) fail("fork");
+        if (child_ == 0) run_program();
+    }
+
+    /// In the child. Only the descriptors that are kept reach the program, from 3 on.
+    [[noreturn]] void run_program() {
+        std::string names;
+        std::vector<UniqueFd> moved;  // out of the way of those that are placed
+        const auto pass = [&, first_free = kFirstDescriptor + static_cast<int>(sockets_.size() + kept_.size())](
+                              const UniqueFd& descriptor, const std::string& name) {
+            moved.emplace_back(::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, first_free));
+            names += (names.empty() ? "" : ":") + name;
+        };
+        for (const UniqueFd& socket : sockets_)
+            pass(socket, "listening");
+        for (const auto& [name, descriptor] : kept_)
+            pass(descriptor, name);
+        for (std::size_t i = 0; i < moved.size(); ++i) {
+            if (::dup2(moved[i].get(), kFirstDescriptor + static_cast<int>(i)) < 0) give_up("dup2");
+        }
+        ::setenv("NOTIFY_SOCKET", messages_.name().c_str(), 1);
+        ::setenv("FDSTORE", std::to_string(options_.descriptors).c_str(), 1);
+        ::setenv("LISTEN_PID", std::to_string(::getpid()).c_str(), 1);
+        ::setenv("LISTEN_FDS", std::to_string(moved.size()).c_str(), 1);
+        ::setenv("LISTEN_FDNAMES", names.c_str(), 1);
+        ::sigprocmask(SIG_SETMASK, &usual_signals_, nullptr);
+        std::vector<char*> arguments;
+        for (std::string& one : options_.command)
+            arguments.push_back(one.data());
+        arguments.push_back(nullptr);
+        ::execvp(arguments.front(), arguments.data());
+        give_up(options_.command.front().c_str());
+    }
+
+    [[noreturn]] static void give_up(const char* what) {
+        say(std::string(what) + ": " + std::strerror(errno));
+        ::_exit(127);
+    }
+
+    void read_messages() {
+        while (std::optional<Message> message = messages_.next()) {
+            if (message->value("READY") == "1") was_ready_ = true;
+            const std::string name = message->value("FDNAME").value_or("");
+            if (message->value("FDSTORE") == "1" && message->descriptors.size() == 1) {
+                if (kept_.size() < options_.descriptors || kept_.contains(name)) {
+                    kept_[name] = std::move(message->descriptors.front());
+                } else {
+                    say("all " + std::to_string(options_.descriptors) + " descriptors (--descriptors) are in use");
+                }
+            }
+            if (message->value("FDSTOREREMOVE") == "1") kept_.erase(name);
+        }  // BARRIER=1: its descriptor is closed here
+    }
+
+    void read_signals() {
+        signalfd_siginfo signal{};
+        while (::read(signals_.get(), &signal, sizeof signal) == static_cast<ssize_t>(sizeof signal)) {
+            switch (static_cast<int>(signal.ssi_signo)) {
+                case SIGCHLD: reap(); break;
+                case SIGHUP: pass_on(SIGHUP); break;
+                case SIGUSR2:
+                    replaces_ = true;
+                    pass_on(SIGTERM);
+                    break;
+                default:
+                    ends_ = true;
+                    if (child_ > 0)
+                        pass_on(static_cast<int>(signal.ssi_signo));
+                    else
+                        status_ = 0;
+            }
+        }
+    }
+
+    void pass_on(int signal) const {
+        if (child_ > 0) ::kill(child_, signal);
+    }
+
+    /// Also of processes that lost their parent, if this is the first process of a container.
+    void reap() {
+        int status = 0;
+        for (pid_t ended; (ended = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+            if (ended == child_) program_ended(status);
+        }
+    }
+
+    void program_ended(int status) {
+        child_ = 0;
+        read_messages();  // what it sent before its end
+        const bool was_killed = WIFSIGNALED(status);
+        const int code = was_killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+        if (!std::exchange(replaces_, false)) {
+            if (ends_ || code == 0 || !was_ready_) {
+                status_ = code;
+                return;
+            }
+            const auto ran = Clock::now() - began_;
+            delay_ = ran > std::chrono::seconds(1) ? milliseconds(0)
+                                                   : std::clamp(2 * delay_, milliseconds(100), milliseconds(10'000));
+            const std::string how = was_killed ? "was killed by signal " + std::to_string(WTERMSIG(status)) + " (" +
+                                                     ::strsignal(WTERMSIG(status)) + ')'
+                                               : "exited with " + std::to_string(code);
+            say(options_.command.front() + ' ' + how + "; it starts again in " + std::to_string(delay_.count()) +
+                " ms with the " + std::to_string(kept_.size()) + " descriptors that it left");
+        }
+        next_start_ = Clock::now() + delay_;
+    }
+
+    Options options_;
+    sigset_t usual_signals_{};
+    UniqueFd signals_;
+    Messages messages_;
+    std::vector<UniqueFd> sockets_;
+    std::map<std::string, UniqueFd> kept_;
+    pid_t child_ = 0;  // 0: the program does not run
+    Clock::time_point began_{};
+    std::optional<Clock::time_point> next_start_;
+    milliseconds delay_{0};
+    bool was_ready_ = false;  // it has started once: the command line is good
+    bool replaces_ = false;   // the program was told to end, and is then started again
+    bool ends_ = false;
+    std::optional<int> status_;
+};
+
+/// Leaves descriptors for this program itself.
+void raise_descriptor_limit(std::size_t wanted) {
+    constexpr rlim_t kOwn = 64;
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) fail("getrlimit");
+    if (limit.rlim_cur >= 2 * wanted + kOwn) return;
+    limit.rlim_cur = std::min<rlim_t>(2 * wanted + kOwn, limit.rlim_max);  // twice: see Keeper::run_program()
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur < 2 * wanted + kOwn) {
+        throw std::invalid_argument("--descriptors " + std::to_string(wanted) + " needs a limit of " +
+                                    std::to_string(2 * wanted + kOwn) + " open files (ulimit -Hn), and it is " +
+                                    std::to_string(limit.rlim_max));
+    }
+}
+
+/// Empty: printed what was asked for.
+std::optional<Options> parse(int argc, char** argv) {
+    Options options;
+    cxxopts::Options parser("shared-tensor-keeper",
+                            "Starts a server, keeps what is to outlive its process (named tensors, finished tasks,\n"
+                            "idempotency keys), and starts it again when it crashes.\n");
+    parser.custom_help("[OPTIONS] -- COMMAND [ARGUMENTS]");
+    parser.add_options()("descriptors", "named tensors, sets and results of more than 64 KiB that are kept",
+                         cxxopts::value(options.descriptors)->default_value("4096"))(
+        "listen",
+        "[HOST:]PORT, or the path of a Unix socket, on which the server listens in place of its own host,\n"
+        "port and unix-socket: clients wait there while the server starts again (repeatable)",
+        cxxopts::value(options.listen))("version", "print the version")("h,help", "print this text");
+    const int own = static_cast<int>(std::find(argv, argv + argc, std::string_view("--")) - argv);
+    const auto parsed = parser.parse(own, argv);
+    if (parsed.count("help") > 0) {
+        std::cout << parser.help()
+                  << "\n  SIGTERM, SIGINT  end the server and then the keeper\n  SIGHUP           is passed on\n"
+                     "  SIGUSR2          ends the server and starts it again, for an upgrade\n";
+        return std::nullopt;
+    }
+    if (parsed.count("version") > 0) {
+        std::cout << "shared-tensor-keeper " SHARED_TENSOR_VERSION "\n";
+        return std::nullopt;
+    }
+    if (!parsed.unmatched().empty() || own + 1 >= argc)
+        throw std::invalid_argument(
+            "write the server's command behind \"--\": shared-tensor-keeper -- "
+            "shared-tensor-server --port 2537");
+    if (options.descriptors == 0 || options.descriptors > kMostDescriptors)
+        throw std::invalid_argument("--descriptors must be from 1 to " + std::to_string(kMostDescriptors));
+    options.command.assign(argv + own + 1, argv + argc);
+    return options;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        const std::optional<Options> options = parse(argc, argv);
+        if (!options) return 0;
+        raise_descriptor_limit(options->descriptors);
+        return Keeper(*options).run();
+    } catch (const std::exception& error) {
+        say(error.what());
+        return 2;
+    }
+}
