@@ -149,6 +149,7 @@ constexpr Command kCommands[] = {
     {"tasks", "", "lists tasks, the newest first", 0, 0, tasks},
     {"leases", "[revoke ID...]", "lists the leases of tensors and their holders, or ends leases", 0, SIZE_MAX, leases},
     {"put", "FILE", "publishes a .safetensors file as a set, a .npy file as a tensor", 1, 1, put},
+    {"pull", "NAME|SET/MEMBER", "the same as get", 1, 1, get, "tensors"},
     {"get", "NAME|SET/MEMBER", "shows a named tensor or set, or writes it to a file", 1, 1, get, "tensors"},
     {"tensors", "[PREFIX]", "lists named tensors", 0, 1, tensors, "tensors"},
     {"delete", "NAME", "removes a named tensor; tensors that were read before stay valid", 1, 1, remove_tensor,

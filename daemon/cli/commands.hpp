@@ -51,6 +51,8 @@ struct CommandLine {
     std::optional<std::uint64_t> if_version;   ///< put, delete
     std::optional<std::uint64_t> base;         ///< put
     std::string previous;                      ///< get: a file; empty: none
+    bool swarm = false;                        ///< get
+    std::chrono::milliseconds linger{0};       ///< get --swarm
     std::optional<std::uint64_t> after;        ///< watch; nullopt: the current version
     bool json = false;
     bool as_task = false;

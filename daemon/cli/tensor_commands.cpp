@@ -122,6 +122,7 @@ int get(const CommandLine& line) {
     PullOptions options;
     if (far && !line.previous.empty())
         options.previous = with_file(line.previous, [&] { return NamedTensor::load(line.previous); });
+    if (line.swarm) options.swarm = SwarmOptions{.linger = line.linger};
     const NamedTensor named = far ? names.pull(name, options) : names.get(name);
     if (!line.output.empty()) {
         write_named(line, named);

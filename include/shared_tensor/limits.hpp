@@ -160,6 +160,12 @@ struct NamedTensorLimits {
     std::size_t older_versions = 0;
 };
 
+/// Receivers that pull one version of a named tensor together (PullOptions::swarm).
+struct SwarmLimits {
+    std::size_t max_receivers = 1024;          ///< of all files
+    std::chrono::milliseconds silence{5'000};  ///< a receiver that asks for nothing for so long is forgotten
+};
+
 /// Limits of uploads: files that clients send in parts, and that are not complete.
 struct UploadLimits {
     std::uint64_t max_bytes = std::uint64_t{8} << 30;  ///< of all clients together; one that is not an admin: half

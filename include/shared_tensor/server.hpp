@@ -123,6 +123,7 @@ struct ServerOptions {
     LeaseLimits leases{.max_kept_bytes = 0};  ///< 0: a quarter of the memory
     NamedTensorLimits names{.max_bytes = 0};  ///< 0: a quarter of the memory
     UploadLimits uploads{.max_bytes = 0};     ///< 0: a quarter of the memory
+    SwarmLimits swarms;
     StateOptions state;
     /// Raises the process's soft limit of open files to the hard limit in the server's constructor. The daemon sets it.
     bool raise_descriptor_limit = false;

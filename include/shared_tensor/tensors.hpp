@@ -125,6 +125,21 @@ private:
     std::shared_ptr<const Content> content_;
 };
 
+/// A part of a tensor: `size` elements from `first` on, in each dimension.
+struct TensorPart {
+    std::vector<std::int64_t> first, size;
+    friend bool operator==(const TensorPart&, const TensorPart&) = default;
+};
+
+/// How several processes that pull the same version at the same time pass it on to each other.
+struct SwarmOptions {
+    /// Where this process listens for the other receivers: they reach it at the address from which it calls the server.
+    std::string host = "0.0.0.0";
+    int port = 0;  ///< 0: the kernel chooses
+    /// How much longer pull() blocks when it has all bytes and other receivers lack some, so that they get them here.
+    std::chrono::milliseconds linger{0};
+};
+
 /// How a named tensor is fetched over the network: in ranges, or with ClientOptions::compression by one request for the
 /// whole compressed file (if its connection breaks, ranges are used for the rest).
 struct PullOptions {
@@ -132,6 +147,7 @@ struct PullOptions {
     std::optional<std::uint64_t> version{};
     /// Only rows `first_row` to `last_row` (not included) of a tensor; nullopt: from the first row, to the last row.
     std::optional<std::int64_t> first_row{}, last_row{};
+    std::optional<TensorPart> part{};                ///< only this part of a tensor; not together with rows
     std::size_t connections = 4;                     ///< at once; limited by ClientOptions::connections
     std::size_t range_bytes = std::size_t{4} << 20;  ///< size of one request's range
     bool verify = true;                              ///< checks each range against a digest from the server
@@ -139,6 +155,11 @@ struct PullOptions {
     /// An earlier version that this process has, of the same name or another. Blocks of 64 KiB of a member that are the
     /// same there are copied and not fetched; the server sends a digest for each block. Nothing is compressed then.
     std::optional<NamedTensor> previous{};
+    /// Receivers of one version pass its pieces on, so that each piece leaves the server about once. Pieces of others
+    /// are checked by SHA-256 of the server. A server that uses TLS needs ClientOptions::tls with a certificate of this
+    /// process, which is used for the other receivers. Not together with `previous`. Without it, and if the server
+    /// takes no more receivers, all comes from the server.
+    std::optional<SwarmOptions> swarm{};
 };
 
 /// How a named tensor is sent over the network.
@@ -231,6 +252,9 @@ public:
 
     /// Publishes a safetensors file as a set, as put_file() does.
     Published push_file(std::string_view name, const std::string& path, const PushOptions& options = {}) const;
+
+    /// Whether get() and put() share memory with the server: it is on this host.
+    bool is_near() const;
 
     /// Lists the names that begin with `prefix`, in alphabetical order; for an admin, the names of all users.
     std::vector<NamedTensorInfo> list(std::string_view prefix = {}) const;

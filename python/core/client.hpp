@@ -23,6 +23,9 @@ void define_named_tensors(nanobind::module_& module);
 /// The fields of shared_tensor.Published.
 nanobind::tuple tuple_of(const Published& made);
 
+/// Adds put_sharded() and get_sharded(). shared_tensor.sharding wraps them for users.
+void define_sharding(nanobind::module_& module);
+
 /// Adds Stop and AsyncClient. shared_tensor.async_client wraps it for users.
 void define_async_client(nanobind::module_& module);
 

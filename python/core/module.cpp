@@ -16,6 +16,7 @@ NB_MODULE(_core, module) {
     shared_tensor::python::translate_errors();
     shared_tensor::python::define_clients(module);
     shared_tensor::python::define_named_tensors(module);
+    shared_tensor::python::define_sharding(module);
     shared_tensor::python::define_async_client(module);
     shared_tensor::python::define_provider(module);
     shared_tensor::python::define_node(module);

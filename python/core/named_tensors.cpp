@@ -112,9 +112,10 @@ nb::tuple publish_file(const PyNamedTensors& self, const std::string& name, cons
 }
 
 NamedTensor get(const PyNamedTensors& self, const std::string& name, OptionalVersion version,
-                const std::optional<std::vector<std::string>>& members, const NamedTensor* previous, bool remote,
-                const nb::object& progress) {
+                const std::optional<std::vector<std::string>>& members, const NamedTensor* previous, bool swarm,
+                bool remote, const nb::object& progress) {
     PullOptions pull;
+    if (swarm) pull.swarm.emplace();
     pull.version = version;
     if (previous != nullptr) pull.previous = *previous;
     pull.progress = progress_of(progress);
@@ -151,7 +152,7 @@ void define_named_tensors(nb::module_& module) {
         .def("publish_file", &publish_file, "name"_a, "path"_a, "metadata"_a, "if_version"_a.none(), "base"_a.none(),
              "remote"_a, "progress"_a.none())
         .def("empty_set", &empty_set)
-        .def("get", &get, "name"_a, "version"_a.none(), "members"_a.none(), "previous"_a.none(), "remote"_a,
+        .def("get", &get, "name"_a, "version"_a.none(), "members"_a.none(), "previous"_a.none(), "swarm"_a, "remote"_a,
              "progress"_a.none())
         .def("list",
              [](const PyNamedTensors& self, const std::string& prefix) {

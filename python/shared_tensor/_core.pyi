@@ -182,12 +182,30 @@ class NamedTensors:
         version: int | None,
         members: list[str] | None,
         previous: NamedTensor | None,
+        swarm: bool,
         remote: bool,
         progress: Callable[[int, int], Any] | None,
     ) -> NamedTensor: ...
     def list(self, prefix: str) -> list[Kwargs]: ...
     def remove(self, name: str) -> bool: ...
     def watch(self, name: str, after: int, seconds: float) -> int | None: ...
+
+def put_sharded(
+    client: Client,
+    name: str,
+    tensors: dict[str, tuple[Any, list[int], list[int | None]]],
+    mesh: list[int],
+    at: list[int],
+    generation: str,
+) -> tuple[str, int, int, int, str]: ...
+def get_sharded(
+    publishers: list[tuple[Client, str]],
+    wanted: dict[str, list[int | None]],
+    mesh: list[int],
+    at: list[int],
+    generation: str | None,
+    patience: float,
+) -> tuple[dict[str, Tensor], str, int]: ...
 
 class Context:
     """The context of a running call: a shared function gets it by a parameter of this type. Any thread may use it while

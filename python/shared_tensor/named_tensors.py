@@ -235,19 +235,23 @@ class NamedTensors:
         version: int | None = None,
         members: list[str] | None = None,
         previous: NamedTensor | None = None,
+        swarm: bool = False,
         progress: Progress = False,
     ) -> NamedTensor:
         """Reads `name`, or `set/member` for one tensor of a set. `members`: only these of a set. `previous`: any
         version that was read before. Tensors of a set that did not change since, and to which this process did not
         write, are then taken from there: on this host they lie in the same memory, which is not mapped again. From
-        another host only blocks of 64 KiB that differ are fetched; what the process has now is compared. Raises
-        ValueError for `previous` together with `version` or `members`, and UnknownOrExpired if the name does not exist,
-        or if `version` is not its current version."""
+        another host only blocks of 64 KiB that differ are fetched; what the process has now is compared. `swarm`: from
+        another host, processes that get the same version at the same time pass it on to each other; this process then
+        listens at a port that the kernel chooses. Raises ValueError for `previous` together with `version`, `members`
+        or `swarm`, and UnknownOrExpired if the name does not exist, or if `version` is not its current version."""
+        if swarm and previous is not None:
+            raise ValueError("previous and swarm cannot be used together")
         if previous is not None and (version is not None or members is not None):
             raise ValueError("previous is for all members of the current version: leave out version and members")
         with _reporter(progress, name) as report:
             known = previous._core if previous is not None else None
-            core = self._core.get(name, version, members, known, self._is_remote(), report)
+            core = self._core.get(name, version, members, known, swarm, self._is_remote(), report)
         return NamedTensor(core, _convert.converter(self._client._options.framework))
 
     def watch(self, name: str, after: int = 0, timeout: float = 30.0) -> int | None:

@@ -53,7 +53,8 @@ net::Response access_rejected(const Rejection& rejected) {
 std::string_view method_of_path(const net::RequestHead& head) {
     const bool is_lease = head.path.starts_with("/tensors/l-");  // no name begins so; the lease must be the caller's
     if (is_lease && (head.method == "GET" || head.method == "HEAD")) return {};
-    const bool reads = head.method == "GET" || (head.method == "HEAD" && !is_about_upload(head));
+    const bool reads =
+        head.method == "GET" || head.method == "POST" || (head.method == "HEAD" && !is_about_upload(head));
     return reads ? "tensor.get" : "tensor.put";
 }
 
@@ -159,6 +160,7 @@ net::Handler::Verdict Router::plan(const net::RequestHead& head, bool is_handsha
     if (path == Path::tensor) {
         plan.takes_long = true;
         plan.response_headers.add("X-Content-Type-Options", "nosniff");  // no tensor is a script of the dashboard
+        if (head.method == "POST") plan.max_bytes = kMaxSwarmReport;
         if (head.method != "PUT") return plan;
         if (auto rejection = reject_put(all_, head, who)) return counted(std::move(*rejection));
         plan.max_bytes = all_.options.http.max_body_bytes;
@@ -192,8 +194,8 @@ std::optional<net::Response> Router::reject(const net::RequestHead& head, const 
         case Admission::Path::socket: return not_upgraded(head);
         case Admission::Path::tensor: {
             const bool taken = head.method == "GET" || head.method == "HEAD" || head.method == "PUT" ||
-                               (head.method == "DELETE" && is_about_upload(head));
-            const char* const allowed = is_about_upload(head) ? "GET, HEAD, PUT, DELETE" : "GET, HEAD, PUT";
+                               head.method == "POST" || (head.method == "DELETE" && is_about_upload(head));
+            const char* const allowed = is_about_upload(head) ? "GET, HEAD, POST, PUT, DELETE" : "GET, HEAD, POST, PUT";
             return taken ? std::nullopt : std::optional(wrong_method(allowed));
         }
         case Admission::Path::other: break;
@@ -257,7 +259,7 @@ net::Response Router::tensor(const net::Request& request, const Principal& who,
     if (head.method == "PUT") return put_file(all_, request, who);
     if (head.method == "DELETE") return abandon_upload(all_, head, who);
     if (head.method == "HEAD" && is_about_upload(head)) return upload_state(all_, head, who);
-    return get_file(all_, head, who, response_stream);
+    return get_file(all_, request, who, response_stream);
 } catch (const Rejected& rejected) {
     return error_response(rejected);
 }

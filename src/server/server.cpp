@@ -143,6 +143,7 @@ public:
             all_.sessions.expire();
             all_.leases.expire();
             all_.uploads.expire();
+            all_.swarms.expire();
             tensor::Devices::of_process().deferred_frees().sweep();
             all_.objects.expire();
             const net::ServerStats now = transport_.stats();

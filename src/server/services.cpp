@@ -72,6 +72,7 @@ Services::Services(const Registry& registry, ServerOptions wanted)
       names_epoch(state != nullptr ? state->epoch() : epoch),
       names(options.names, options.local_socket == "none" ? nullptr : &local.pool(), state.get()),
       uploads(options.uploads),
+      swarms(options.swarms),
       watches([this](const auto& id, const auto& owner) { return dispatcher.tasks().get(id, owner); }),
       dispatcher(registry, dispatcher_options(*this, allocation)),
       models(dispatcher.functions(), torch != nullptr ? models::LoadModel(torch->load) : nullptr, options.model_folders,

@@ -18,6 +18,7 @@
 #include "runtime/models/torch_library.hpp"
 #include "runtime/tables/lease_table.hpp"
 #include "runtime/tables/object_table.hpp"
+#include "runtime/tables/swarm_table.hpp"
 #include "runtime/tables/upload_table.hpp"
 #include "server/auth/credentials.hpp"
 #include "server/files/named_tensors.hpp"
@@ -105,6 +106,7 @@ struct Services {
     const std::string names_epoch;            ///< part of the tags of named tensors
     NamedTensors names;
     runtime::UploadTable uploads;
+    runtime::SwarmTable swarms;
     TransportTotals transports;
     Rejections rejections;
     Alarms alarms{"st-alarms"};  ///< for calls that run on the threads of their requests

@@ -11,6 +11,7 @@
 
 #include "base/log/log.hpp"
 #include "client/transfers/known_bytes.hpp"
+#include "client/transfers/swarm.hpp"
 #include "client/transfers/transfer.hpp"
 #include "net/message/fields.hpp"
 #include "protocol/json_rpc/error.hpp"
@@ -22,6 +23,7 @@ namespace {
 /// Size of the first range. The size of the file is not known before, so the first range of a longer file is copied to
 /// its place. One request is enough for a tensor of 1 MiB with a header of up to 64 KiB.
 constexpr std::size_t kFirstRange = (std::size_t{1} << 20) + (std::size_t{64} << 10);
+constexpr std::size_t kFirstOfSwarm = std::size_t{64} << 10;
 constexpr std::size_t kWorthwhile = 4096;  // after this many bytes the next try may follow at once
 constexpr int kTriesInRanges = 2;          // of a file that changes; later tries use one request
 constexpr int kMostTries = 8;
@@ -30,6 +32,8 @@ constexpr const char* kOtherRange = "the server sent another range than the one 
 
 /// The file was replaced during the download.
 struct Changed {};
+/// The server does not say what to fetch from whom.
+struct NoSwarm {};
 
 class Download {
 public:
@@ -38,7 +42,8 @@ public:
         : transfer_(transfer), path_(path), options_(options), first_bytes_(first_bytes), count_(options.progress) {}
 
     Downloaded run() {
-        if (!transfer_.compression() || options_.previous || !fetch_compressed()) fetch_first();
+        const bool in_parts = options_.previous || options_.swarm;
+        if (!transfer_.compression() || in_parts || !fetch_compressed()) fetch_first();
         size_ = std::max<std::uint64_t>(size_, first_.body->size());
         count_.set(first_.body->size(), size_);
         if (size_ > first_.body->size()) fetch_rest();
@@ -136,6 +141,7 @@ private:
         whole->resize(static_cast<std::size_t>(size_));
         std::memcpy(whole->data(), first_.body->data(), there);
         first_.body = std::move(whole);
+        if (options_.swarm && fetch_by_swarm(there)) return;
         std::vector<net::ByteRange> ranges;
         for (const net::ByteRange& part : options_.previous ? take_known(there) : all_behind(there)) {
             for (std::uint64_t done = 0; done < part.count; done += options_.range_bytes)
@@ -144,6 +150,34 @@ private:
         in_parallel(std::min(options_.connections, ranges.size()), ranges.size(), [&](std::uint64_t i) {
             if (!fetch_delta(ranges[i])) fetch(ranges[i]);
         });
+    }
+
+    /// False if the server has no place for another receiver, or knows nothing of swarms.
+    bool fetch_by_swarm(std::size_t there) {
+        const auto ask = [&](const std::string& report) {
+            std::string answer;
+            transfer_.until_it_holds(path_, [&](int) {
+                net::ClientRequest question = request();
+                question.method = "POST";
+                question.text = report;
+                const net::ClientResponse response = transfer_.send(std::move(question));
+                if (response.status == 405 || response.status == 503) throw NoSwarm();
+                check_status(response);
+                answer = response.text();
+            });
+            return answer;
+        };
+        const Swarm::Source source{ask, [&](const net::ByteRange& range) { fetch(range); },
+                                   [&](std::uint64_t bytes) { count_.add(bytes); }};
+        const std::uint64_t before = there;
+        try {
+            Swarm(options_, transfer_.tls(), source, first_.body, there).run();
+            return true;
+        } catch (const NoSwarm&) {
+            log::info(path_, ": the server takes no further receiver into a swarm; all bytes are fetched from it");
+            count_.set(before, size_);
+            return false;
+        }
     }
 
     std::vector<net::ByteRange> all_behind(std::uint64_t there) const { return {{there, size_ - there}}; }
@@ -312,14 +346,20 @@ private:
 Downloaded download(Core& core, const std::string& path, const PullOptions& options, const CallOptions& call) {
     if (options.connections == 0 || options.range_bytes == 0)
         throw std::invalid_argument("PullOptions: connections and range_bytes must be at least 1");
+    if (options.swarm && options.previous)
+        throw std::invalid_argument("PullOptions: previous and swarm cannot be used together");
     const Transfer transfer(core, path, call);
+    if (options.swarm && core.url().starts_with("https:") && transfer.tls().certificate.empty())
+        throw std::invalid_argument(
+            "PullOptions: a swarm of a server with TLS needs a certificate and key of this process "
+            "(ClientOptions::tls), since it serves other receivers");
+    const std::size_t first = options.swarm ? kFirstOfSwarm : std::min(kFirstRange, options.range_bytes);
     return core.counted(transfer.start(), [&] {
         for (int tries = 0; tries < kMostTries; ++tries) {
             try {
                 // One answer contains one version, even if new versions are published meanwhile.
                 const bool in_ranges = tries < kTriesInRanges;
-                return Download(transfer, path, options, in_ranges ? std::min(kFirstRange, options.range_bytes) : kAll)
-                    .run();
+                return Download(transfer, path, options, in_ranges ? first : kAll).run();
             } catch (const Changed&) {
                 log::debug(path, " changed during the download, which starts again");
             }

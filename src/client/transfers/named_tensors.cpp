@@ -201,6 +201,8 @@ Client NamedTensors::repeating() const {
     return client_.with(options);
 }
 
+bool NamedTensors::is_near() const { return client_.core_->ports().memory() != nullptr; }
+
 /// False also for a client that may not list names.
 bool NamedTensors::has(std::string_view name) const {
     client::SlotOf<page_of> page;

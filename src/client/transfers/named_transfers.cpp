@@ -30,7 +30,14 @@ std::string path_of(std::string_view name, std::string_view suffix, const PullOp
         path.append("?version=").append(std::to_string(*options.version));
         next = '&';
     }
-    if (options.first_row || options.last_row) {
+    if (options.part) {
+        path.append(1, next).append("slice=");
+        for (std::size_t i = 0; i < options.part->first.size(); ++i) {
+            const std::int64_t first = options.part->first[i];
+            path.append(i == 0 ? "" : ",").append(std::to_string(first)).append(":");
+            path.append(std::to_string(first + options.part->size.at(i)));
+        }
+    } else if (options.first_row || options.last_row) {
         const auto text = [](const auto& row) { return row ? std::to_string(*row) : std::string(); };
         path.append(1, next)
             .append("slice=")

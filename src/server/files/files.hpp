@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "net/message/fields.hpp"
@@ -24,8 +26,20 @@ std::optional<tensor::FileForm> form_of_type(std::string_view media_type);
 /// Answers GET and HEAD of /tensors/NAME, /tensors/SET/MEMBER and /tensors/LEASE: sends tensors that are in the server
 /// as a file, whole or in ranges, from the tensor's own memory. A whole file that is compressed is written to
 /// `response_stream` while it is compressed. If a digest is wanted, the caller blocks while the bytes are read.
-net::Response get_file(Services& all, const net::RequestHead& head, const Principal& principal,
+/// Answers POST as swarm_step().
+net::Response get_file(Services& all, const net::Request& request, const Principal& principal,
                        net::ResponseStream& response_stream);
+
+/// The longest body of a POST.
+inline constexpr std::size_t kMaxSwarmReport = std::size_t{64} << 10;
+/// A file that several receivers fetch together.
+struct SwarmFile {
+    std::string identity;  ///< of the version and the form
+    std::uint64_t size = 0;
+    std::function<std::string(net::ByteRange)> digest;  ///< SHA-256 of a part, in hexadecimal; may block
+};
+/// Answers a receiver that says what it has and asks what to fetch next. Throws Rejected.
+net::Response swarm_step(Services& all, const net::Request& request, const SwarmFile& file);
 
 // PUT of /tensors/NAME publishes a file under a name. The file is sent whole, or in parts (Content-Range) in any order
 // and several at once. Readers see it when it is complete. HEAD and DELETE with ?upload report which parts are missing,

@@ -12,6 +12,7 @@
 
 #include "base/bytes/digest.hpp"
 #include "base/bytes/field_list.hpp"
+#include "base/bytes/ids.hpp"
 #include "base/log/log.hpp"
 #include "net/message/text.hpp"
 #include "protocol/json_rpc/error.hpp"
@@ -57,16 +58,25 @@ std::optional<std::int64_t> parse_count(std::string_view text) {
     return static_cast<std::int64_t>(*number);
 }
 
-Rows parse_rows(const std::string& text) {
-    constexpr const char* kExpected = "first:last, rows of the first dimension, such as 0:16 or 16:";
-    const std::size_t colon = text.find(':');
-    if (colon == std::string::npos) reject("slice", kExpected, text);
-    const auto part = [&](std::string_view one) {
-        auto number = parse_count(one);
-        if (!number && !one.empty()) reject("slice", kExpected, text);
-        return number;
-    };
-    return {part(std::string_view(text).substr(0, colon)), part(std::string_view(text).substr(colon + 1))};
+/// For the first dimensions of a tensor.
+std::vector<Rows> parse_rows(const std::string& text) {
+    constexpr const char* kExpected =
+        "first:last, rows of the first dimension, such as 0:16 or 16:; then those of "
+        "further dimensions, after commas";
+    std::vector<Rows> dimensions;
+    for (std::string_view rest = text;;) {
+        const std::string_view one = rest.substr(0, rest.find(','));
+        const std::size_t colon = one.find(':');
+        if (colon == std::string::npos) reject("slice", kExpected, text);
+        const auto part = [&](std::string_view digits) {
+            auto number = parse_count(digits);
+            if (!number && !digits.empty()) reject("slice", kExpected, text);
+            return number;
+        };
+        dimensions.push_back({part(one.substr(0, colon)), part(one.substr(colon + 1))});
+        if (one.size() == rest.size()) return dimensions;
+        rest.remove_prefix(one.size() + 1);
+    }
 }
 
 FileForm form_of_accept(const net::Headers& headers) {
@@ -113,7 +123,7 @@ struct Wanted {
     std::optional<std::uint64_t> version;
     FileForm form = FileForm::safetensors;
     std::string slice;  ///< as received
-    Rows rows;
+    std::vector<Rows> rows;
     std::uint64_t digests = 0;  ///< the size of the blocks whose digests are wanted; 0: the file is wanted
 };
 
@@ -165,8 +175,8 @@ std::optional<Found> found_in(const Services& all, const runtime::NamedPointer& 
     found.value = {named, &NamedTensors::value_of(*named)};
     found.version = named->version;
     // Each owner has its own version numbers.
-    found.identity =
-        all.names_epoch + "-" + std::to_string(std::hash<std::string>()(named->owner)) + "-" + std::to_string(named->version);
+    found.identity = all.names_epoch + "-" + std::to_string(std::hash<std::string>()(named->owner)) + "-" +
+                     std::to_string(named->version);
     found.tensor = wanted.member.empty() ? found.value->tensor : found.value->member(wanted.member);
     if (found.tensor == nullptr && !wanted.member.empty()) return std::nullopt;
     return found;
@@ -188,14 +198,25 @@ Found find(Services& all, const Wanted& wanted) {
     return *std::move(found);
 }
 
-codec::TensorPointer cut_rows(const codec::TensorPointer& tensor, const Rows& rows, const std::string& text) {
-    const tensor::Shape shape = tensor::shape_of(tensor);
-    const std::int64_t size = shape.empty() ? 0 : shape.front();
-    const std::int64_t first = rows.first.value_or(0), last = rows.last.value_or(size);
+codec::TensorPointer cut_rows(const codec::TensorPointer& tensor, const std::vector<Rows>& rows,
+                              const std::string& text) {
+    const TensorRef& whole = tensor->tensor();
+    tensor::Shape shape = tensor::shape_of(tensor);
+    const tensor::Shape strides(whole.strides().begin(), whole.strides().end());
     if (shape.empty()) reject("slice", "a tensor that has dimensions", "one without");
-    if (first > last || last > size)
-        reject("slice", "rows from 0 to " + std::to_string(size) + ", the first not behind the last", text);
-    return tensor::make_handle(tensor->tensor().slice(first, last));
+    if (rows.size() > shape.size())
+        reject("slice", "rows of at most " + std::to_string(shape.size()) + " dimensions", text);
+    std::int64_t skipped = 0;  // elements
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const std::int64_t first = rows[i].first.value_or(0), last = rows[i].last.value_or(shape[i]);
+        if (first > last || last > shape[i])
+            reject("slice", "rows from 0 to " + std::to_string(shape[i]) + ", the first not behind the last", text);
+        skipped += first * strides[i];
+        shape[i] = last - first;
+    }
+    std::byte* const data = whole.mutable_data();
+    const auto bytes = skipped * static_cast<std::int64_t>(tensor::size_of(whole.dtype()));
+    return tensor::make_handle(whole.view(data != nullptr ? data + bytes : nullptr, whole.dtype(), shape, strides));
 }
 
 /// Rejects what has no such form, and cuts the rows.
@@ -219,6 +240,17 @@ std::shared_ptr<const TensorFile> make_file(const Found& found, const Wanted& wa
     return std::make_shared<const TensorFile>(found.tensor == nullptr
                                                   ? tensor::file_of(found.value->members(), metadata)
                                                   : tensor::file_of(found.tensor, wanted.form, name, metadata));
+}
+
+/// In hexadecimal. Blocks while it reads the part.
+std::string sha256_of_part(const std::shared_ptr<const TensorFile>& file, net::ByteRange part) {
+    std::vector<std::byte> bytes;
+    bytes.reserve(static_cast<std::size_t>(part.count));
+    net::for_each_piece(net::cut(parts_of(file), part), [&](std::span<const std::byte> piece) {
+        bytes.insert(bytes.end(), piece.begin(), piece.end());
+        return true;
+    });
+    return hex(sha256_of(bytes));
 }
 
 /// digests_of(), computed once for a version. Rows are computed each time: there are too many ways to cut them.
@@ -256,8 +288,9 @@ bool fits(const net::Headers& headers, std::string_view etag) {
 
 }  // namespace
 
-net::Response get_file(Services& all, const net::RequestHead& head, const Principal& principal,
+net::Response get_file(Services& all, const net::Request& request, const Principal& principal,
                        net::ResponseStream& response_stream) try {
+    const net::RequestHead& head = request.head;
     const Wanted wanted = parse(head, principal);
     Found found = find(all, wanted);
     shape_as_wanted(found, wanted);
@@ -281,6 +314,14 @@ net::Response get_file(Services& all, const net::RequestHead& head, const Princi
         response.content_type = "application/octet-stream";
         response.text = known_digests(found, wanted, *file, wanted.digests);
         return response;
+    }
+    if (head.method == "POST") {
+        const auto digest = [&](net::ByteRange part) {
+            const std::string key = "sha-256 " + wanted.member + ' ' + etag + net::content_range(part, file->size);
+            const auto make = [&] { return sha256_of_part(file, part); };
+            return found.value != nullptr ? found.value->digest(key, make) : make();
+        };
+        return swarm_step(all, request, {etag + wanted.member, file->size, digest});
     }
     if (!is_set) {
         response.headers.add("Shared-Tensor-Dtype", std::string(name_of(found.tensor->tensor().dtype())));

@@ -272,7 +272,7 @@ NamedTensors::Placed NamedTensors::with_changes(const std::string& owner, const 
 }
 
 std::string NamedTensors::metadata_rejection(const NamedMetadata& metadata) {
-    constexpr std::size_t kMost = std::size_t{64} << 10;
+    constexpr std::size_t kMost = std::size_t{256} << 10;
     std::size_t bytes = 0;
     for (const auto& [key, text] : metadata)
         bytes += key.size() + text.size();

@@ -118,7 +118,7 @@ TEST_CASE("what cannot be published is rejected, and nothing is left of it", "[s
         {{"name", name}, {"tensor", one}, {"if_version", -1}},
         {{"name", name}, {"tensor", one}, {"if_version", 3}},
         {{"name", name}, {"tensor", one}, {"metadata", {{"a", 1}}}},
-        {{"name", name}, {"tensor", one}, {"metadata", {{"a", std::string(70'000, 'x')}}}},
+        {{"name", name}, {"tensor", one}, {"metadata", {{"a", std::string(270'000, 'x')}}}},
         {{"name", name}, {"tensor", one}, {"more", 1}},
         {{"name", "l-" + name}, {"tensor", one}},
         {{"name", name + ".npy"}, {"tensor", one}},

@@ -1,0 +1,152 @@
+#include "client/transfers/swarm.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/bytes/digest.hpp"
+#include "base/bytes/ids.hpp"
+#include "base/log/log.hpp"
+
+namespace shared_tensor::client {
+
+namespace {
+
+using SwarmJson = nlohmann::json;
+
+constexpr std::chrono::milliseconds kPause{50};       // while all missing pieces are on their way to others
+constexpr std::chrono::milliseconds kLongPause{200};  // while others fetch their last pieces
+constexpr std::chrono::seconds kPieceTime{10};        // a relay that takes longer is left out
+
+}  // namespace
+
+Swarm::Swarm(const PullOptions& options, const TlsOptions& tls, const Source& source,
+             std::shared_ptr<PooledBuffer> file, std::uint64_t there)
+    : options_(options),
+      tls_client_(tls.certificate.empty() ? nullptr : net::TlsClient::load(tls)),
+      source_(source),
+      file_(std::move(file)),
+      there_(there),
+      relay_(*options.swarm, tls, file_) {}
+
+/// The server forgets this receiver, also after an exception.
+Swarm::~Swarm() {
+    if (receiver_.empty()) return;
+    try {
+        ask({}, {}, true);
+    } catch (const std::exception& error) {  // the server notices by itself
+        log::debug("the swarm was left without a word: ", error.what());
+    }
+}
+
+Swarm::Step Swarm::ask(const Pieces& got, const Pieces& lost, bool leaves) {
+    SwarmJson report{{"port", relay_.port()}, {"key", relay_.key()}, {"got", got}, {"lost", lost}};
+    if (!receiver_.empty()) report["receiver"] = receiver_;
+    if (tls_client_ != nullptr) report["tls"] = true;
+    if (leaves) report["leaves"] = true;
+    const SwarmJson answer = SwarmJson::parse(source_.ask(report.dump()), nullptr, false);
+    Step step;
+    if (leaves) return step;
+    try {
+        step.receiver = answer.at("receiver").get<std::string>();
+        step.piece_bytes = answer.at("piece_bytes").get<std::uint64_t>();
+        step.missing = answer.at("missing").get<std::size_t>();
+        step.unfinished = answer.at("unfinished").get<std::size_t>();
+        if (const auto piece = answer.find("piece"); piece != answer.end()) step.piece = piece->get<std::uint64_t>();
+        step.from = answer.value("from", "");
+        step.digest = answer.value("digest", "");
+    } catch (const SwarmJson::exception& error) {
+        throw ProtocolFailure(std::string("the server's answer about a swarm: ") + error.what(), true);
+    }
+    if (step.piece_bytes < Relay::kSmallestPiece || (step.piece && *step.piece * step.piece_bytes >= file_->size()))
+        throw ProtocolFailure("the server's answer about a swarm names a piece that the file does not have", true);
+    return step;
+}
+
+net::ByteRange Swarm::range_of(std::uint64_t piece) const {
+    const std::uint64_t first = piece * piece_bytes_;
+    return {first, std::min<std::uint64_t>(piece_bytes_, file_->size() - first)};
+}
+
+/// False if the relay is not reached, has not the piece or sends other bytes.
+bool Swarm::fetch_from_relay(const Step& step) const {
+    const std::size_t path = step.from.find('/', step.from.find("//") + 2);
+    if (path == std::string::npos) return false;
+    const auto peer = peers_.with([&](auto& peers) {
+        auto& one = peers[step.from];
+        if (one == nullptr) {
+            net::ClientOptions options{.endpoint = net::Endpoint::parse(step.from.substr(0, path))};
+            options.endpoint.tls_client = tls_client_;
+            options.connect_timeout = std::chrono::seconds(3);
+            one = std::make_shared<net::Client>(std::move(options));
+        }
+        return one;
+    });
+    const net::ByteRange range = range_of(*step.piece);
+    net::BodyPlace place{{file_->data() + range.first, static_cast<std::size_t>(range.count)}};
+    net::ClientRequest request;
+    request.method = "GET";
+    request.path = step.from.substr(path) + '/' + std::to_string(*step.piece);
+    request.place = &place;
+    request.deadline = real_clock().now() + kPieceTime;
+    try {
+        const net::ClientResponse response = peer->send(request);
+        if (response.status != 200 || place.filled != place.memory.size()) return false;
+    } catch (const net::TransportError& error) {
+        log::debug(step.from, ": ", error.what());
+        return false;
+    }
+    if (hex(sha256_of(place.memory)) == step.digest) return true;
+    log::warn(step.from, " passed on other bytes than the server has: it is left out");
+    return false;
+}
+
+/// Fetches pieces until none is missing. `step` is the first, and `got` are pieces that the server does not know of.
+void Swarm::work(Step step, Pieces got) {
+    Pieces lost;
+    for (; step.missing > 0 && !failed_; step = ask(std::exchange(got, {}), std::exchange(lost, {}))) {
+        if (!step.piece) {
+            std::this_thread::sleep_for(kPause);
+            continue;
+        }
+        const net::ByteRange range = range_of(*step.piece);
+        if (step.from.empty()) source_.fetch(range);
+        const bool is_there = step.from.empty() || fetch_from_relay(step);
+        (is_there ? got : lost).push_back(*step.piece);
+        if (is_there) relay_.add(*step.piece, piece_bytes_);
+        if (is_there && !step.from.empty()) source_.arrived(range.count);
+    }
+}
+
+void Swarm::run() {
+    const Step first = ask({}, {});
+    receiver_ = first.receiver;
+    piece_bytes_ = first.piece_bytes;
+    Pieces got;
+    for (std::uint64_t piece = 0; (piece + 1) * piece_bytes_ <= there_; ++piece) {
+        relay_.add(piece, piece_bytes_);
+        got.push_back(piece);
+    }
+    const std::size_t threads = std::max<std::size_t>(options_.connections, 8);
+    in_parallel(threads, threads, [&](std::uint64_t number) {
+        try {
+            number == 0 ? work(first, got) : work(ask({}, {}), {});
+        } catch (...) {
+            failed_ = true;  // the others need not wait for its pieces
+            throw;
+        }
+    });
+    linger();
+}
+
+void Swarm::linger() {
+    const SteadyTime end = real_clock().now() + options_.swarm->linger;
+    while (real_clock().now() < end && ask({}, {}).unfinished > 0)
+        std::this_thread::sleep_for(kLongPause);
+}
+
+}  // namespace shared_tensor::client

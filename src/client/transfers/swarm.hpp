@@ -1,0 +1,68 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/concurrency/guarded.hpp"
+#include "client/transfers/relay.hpp"
+#include "client/transfers/transfer.hpp"
+#include "net/client/client.hpp"
+#include "net/message/fields.hpp"
+
+namespace shared_tensor::client {
+
+/// This process as one of several that fetch the same file at the same time: asks the file's server which piece to
+/// fetch from whom, and passes pieces on to the others. Thread safety: all methods from any thread.
+class Swarm {
+public:
+    /// How a file is fetched from its server. `ask` sends a report, which is a JSON text, and returns the server's
+    /// answer; `fetch` fetches a range into its place. They throw what ends the transfer.
+    struct Source {
+        std::function<std::string(const std::string& report)> ask;
+        std::function<void(const net::ByteRange& range)> fetch;
+        std::function<void(std::uint64_t bytes)> arrived;  ///< called for pieces that another receiver passed on
+    };
+    /// `options`, `tls` and `source` outlive it. `file` has the size of the file; its first `there` bytes have arrived.
+    /// `tls`: of this process; without a certificate relays use plain HTTP. Throws std::system_error if it cannot
+    /// listen, and std::invalid_argument for bad certificates.
+    Swarm(const PullOptions& options, const TlsOptions& tls, const Source& source, std::shared_ptr<PooledBuffer> file,
+          std::uint64_t there);
+    ~Swarm();
+
+    /// Blocks until the file is complete, and then until no other receiver lacks pieces, but no longer than
+    /// SwarmOptions::linger.
+    void run();
+
+private:
+    struct Step {
+        std::string receiver, from, digest;
+        std::optional<std::uint64_t> piece;
+        std::uint64_t piece_bytes = 0;
+        std::size_t missing = 0, unfinished = 0;
+    };
+    using Pieces = std::vector<std::uint64_t>;
+    Step ask(const Pieces& got, const Pieces& lost, bool leaves = false);
+    net::ByteRange range_of(std::uint64_t piece) const;
+    bool fetch_from_relay(const Step& step) const;
+    void work(Step step, Pieces got);
+    void linger();
+
+    const PullOptions& options_;
+    const std::shared_ptr<const net::TlsClient> tls_client_;  // null: plain HTTP
+    const Source& source_;
+    const std::shared_ptr<PooledBuffer> file_;
+    const std::uint64_t there_;
+    std::uint64_t piece_bytes_ = 0;  // as the server says; set before other threads begin, as the next
+    std::string receiver_;
+    Relay relay_;
+    std::atomic<bool> failed_{false};
+    mutable Guarded<std::map<std::string, std::shared_ptr<net::Client>>> peers_;  // by the relay's address
+};
+
+}  // namespace shared_tensor::client
