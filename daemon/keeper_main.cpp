@@ -282,7 +282,7 @@ private:
                 case SIGCHLD: reap(); break;
                 case SIGHUP: pass_on(SIGHUP); break;
                 case SIGUSR2:
-                    replaces_ = true;
+                    replaces_ = child_ > 0;  // else it starts soon anyhow
                     pass_on(SIGTERM);
                     break;
                 default:
@@ -310,23 +310,21 @@ private:
     void program_ended(int status) {
         child_ = 0;
         read_messages();  // what it sent before its end
-        const bool was_killed = WIFSIGNALED(status);
-        const int code = was_killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-        if (!std::exchange(replaces_, false)) {
-            if (ends_ || code == 0 || !was_ready_) {
-                status_ = code;
-                return;
-            }
-            const auto ran = Clock::now() - began_;
-            delay_ = ran > std::chrono::seconds(1) ? milliseconds(0)
-                                                   : std::clamp(2 * delay_, milliseconds(100), milliseconds(10'000));
-            const std::string how = was_killed ? "was killed by signal " + std::to_string(WTERMSIG(status)) + " (" +
-                                                     ::strsignal(WTERMSIG(status)) + ')'
-                                               : "exited with " + std::to_string(code);
-            say(options_.command.front() + ' ' + how + "; it starts again in " + std::to_string(delay_.count()) +
-                " ms with the " + std::to_string(kept_.size()) + " descriptors that it left");
+        const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+        const bool is_replaced = std::exchange(replaces_, false);
+        if (ends_ || (!is_replaced && (code == 0 || !was_ready_))) {
+            status_ = code;
+            return;
         }
+        const bool crashed_early = !is_replaced && Clock::now() - began_ < std::chrono::seconds(1);
+        delay_ = crashed_early ? std::clamp(2 * delay_, milliseconds(100), milliseconds(10'000)) : milliseconds(0);
         next_start_ = Clock::now() + delay_;
+        const std::string how = is_replaced ? "was told to end"
+                                : WIFSIGNALED(status)
+                                    ? std::string("was killed by signal ") + ::strsignal(WTERMSIG(status))
+                                    : "exited with " + std::to_string(code);
+        say(options_.command.front() + ' ' + how + "; it starts again in " + std::to_string(delay_.count()) +
+            " ms with the " + std::to_string(kept_.size()) + " descriptors that it left");
     }
 
     Options options_;

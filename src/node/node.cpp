@@ -235,7 +235,7 @@ NamedTensor Node::pull(const std::string& url, std::string_view name, const Pull
     return impl_->guarded(impl_->pulled, [&] {
         const auto peer = impl_->peers().at(url, stop);
         const NamedTensors names(peer->client.with({.stop = stop}));
-        if (!peer->is_near || options.first_row || options.last_row) return names.pull(name, options);
+        if (!peer->is_near || options.first_row || options.last_row || options.part) return names.pull(name, options);
         return options.previous && !options.version ? names.get(name, *options.previous)
                                                     : names.get(name, options.version);
     });

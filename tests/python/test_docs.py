@@ -43,6 +43,16 @@ def test_each_example_runs(provider: Any, monkeypatch: pytest.MonkeyPatch, tmp_p
             asyncio.run(names.pop("main")())
 
 
+def test_the_examples_of_weights_run(provider: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", minversion="2.1")
+    monkeypatch.setenv("SHARED_TENSOR_URL", provider.url)
+    page = REPOSITORY / "docs/weights.md"
+    names: dict[str, Any] = {}
+    for example in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        exec(compile(example, str(page), "exec"), names)
+    names["names"].remove("policy")
+
+
 def test_the_readmes_functions_serve_the_readmes_client(start_provider: Any) -> None:
     page = (REPOSITORY / "README.md").read_text()
     files = re.findall(r"<!-- file: (\S+\.py) -->\n```python\n(.*?)```", page, re.DOTALL)

@@ -187,6 +187,7 @@ void add_held(MetricsPage& page, Services& all) {
     add_gauge(page, "object_handles", "Handles of objects.", all.objects.stats().handles);
     add_gauge(page, "uploads", "Uploads that are not complete.", all.uploads.stats().uploads);
     add_gauge(page, "upload_bytes", "Bytes of these uploads.", all.uploads.stats().bytes);
+    add_gauge(page, "swarm_receivers", "Processes that pull named tensors together.", all.swarms.receivers());
 }
 
 void add_worker_processes(MetricsPage& page, const ServerOptions& options) {

@@ -78,7 +78,7 @@ TEST_CASE("a version that is based on another shares its blocks, which a reader 
         CHECK(code_of(rejected) == -32602);
     }
     for (const int version : {2, 3}) {  // the texts of all versions together are bounded
-        const Json texts{{"key" + std::to_string(version), std::string(40'000, 'x')}};
+        const Json texts{{"key" + std::to_string(version), std::string(140'000, 'x')}};
         const Json published = respond(
             port, "tensor.put", {{"name", name}, {"base", version}, {"tensors", Json::object()}, {"metadata", texts}});
         CHECK(code_of(published) == (version == 2 ? 0 : -32602));

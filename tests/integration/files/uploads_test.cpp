@@ -216,7 +216,7 @@ TEST_CASE("what cannot be an upload is rejected, and says why", "[server][upload
     CHECK(send(port, "PUT", name + ".raw").status == 411);
     CHECK(send(port, "HEAD", name).status == 404);
     CHECK(uploads_of(port) == uploads(0, 0));
-    const HttpReply file = send(port, "POST", "x.raw"), upload = send(port, "POST", "x.raw?upload=1");
+    const HttpReply file = send(port, "PATCH", "x.raw"), upload = send(port, "PATCH", "x.raw?upload=1");
     CHECK(file.status == 405);
     CHECK(file.header("Allow") == "GET, HEAD, POST, PUT");
     CHECK(upload.status == 405);

@@ -317,6 +317,14 @@ class Starts(unittest.TestCase):
         self.assertEqual(keeper.process.wait(PATIENCE), 0)
         self.assertFalse(pathlib.Path(f"/proc/{server}").exists())
 
+    def test_a_keeper_that_is_told_to_end_while_it_replaces_its_server_ends(self):
+        keeper = Keeper(self).await_server()
+        threading.Thread(target=lambda: keeper.call("enter", ["slow", 1]), daemon=True).start()
+        eventually(keeper.entries, "the call")
+        keeper.process.send_signal(signal.SIGUSR2)
+        keeper.process.terminate()
+        self.assertEqual(keeper.process.wait(PATIENCE), 0)
+
     def test_bad_command_lines_are_rejected(self):
         for options, reason in (
             ([], "behind"),
