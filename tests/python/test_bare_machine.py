@@ -20,7 +20,7 @@ import pytest
 NOBODY = 65534
 # The parts of Python, in files of their own, that pip needs. Not OpenSSL: the wheel brings it.
 EXTENSIONS = ["zlib", "pyexpat"]
-RUNTIME = ["libstdc++.so.6", "libgcc_s.so.1"]
+RUNTIME = ["libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0"]  # the last: a part of glibc that LMDB names
 AS_ROOT = os.getuid() == 0
 UNSHARE = ["unshare", "--mount", *([] if AS_ROOT else ["--user", "--map-root-user"])]
 
