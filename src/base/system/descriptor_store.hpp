@@ -37,7 +37,7 @@ int send_to_manager(const UniqueFd& socket, const std::string& text, int descrip
 class DescriptorStore {
 public:
     /// All names begin with this.
-    static constexpr std::string_view kPrefix = "st-";
+    static constexpr std::string_view kPrefix = "kept-";
 
     /// `socket`: NOTIFY_SOCKET. `most`: how many descriptors the manager takes. `given`: by name, what it held for an
     /// earlier process. Throws std::system_error.

@@ -20,7 +20,7 @@ using codec::Json;
 using runtime::Named;
 
 constexpr int kFormat = 1;  // of the records; another one is not read
-constexpr const char* kRecordsName = "st-records";
+constexpr const char* kRecordsName = "kept-records";
 
 // Kinds of records.
 constexpr char kServer = 'e', kName = 'n', kFloor = 'f', kTask = 't', kKey = 'k';

@@ -364,7 +364,7 @@ class Starts(unittest.TestCase):
         script = (
             "import os, socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM);"
             "s.connect('\\0' + sys.argv[1]);"
-            "[socket.send_fds(s, [b'FDSTORE=1\\nFDNAME=st-%d' % i], [0]) for i in range(100, 110)]"
+            "[socket.send_fds(s, [b'FDSTORE=1\\nFDNAME=kept-%d' % i], [0]) for i in range(100, 110)]"
         )
         subprocess.run(["/usr/bin/python3", "-c", script, name[1:]], user=65534, check=True)
         keeper.put("large", random.randbytes(100_000))
