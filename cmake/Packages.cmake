@@ -9,6 +9,8 @@
 set(SHARED_TENSOR_PYTHON_TREE "" CACHE PATH "Folder with an unpacked wheel, for the package python3-shared-tensor")
 set(SHARED_TENSOR_MAINTAINER "shared_tensor <maintainers@shared-tensor.example>" CACHE STRING "Maintainer of the packages")
 
+# Debian's manual pages are compressed.
+set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/CompressManuals.cmake)
 # Debian wants the changes in the folder of each package: those of the project, and those of the packages.
 find_program(SHARED_TENSOR_GZIP gzip)
 mark_as_advanced(SHARED_TENSOR_GZIP)

@@ -130,6 +130,7 @@ class Systemd(unittest.TestCase):
 
     def tearDown(self):
         self.systemctl("stop", "shared-tensor-server.socket", "shared-tensor-server.service", "shared-tensor-server@*")
+        self.run_inside("rm", "-f", "/run/shared-tensor/ledger")
 
     def test_the_first_client_starts_the_daemon_which_shares_memory(self):
         self.check("systemctl", "start", "shared-tensor-server.socket")
