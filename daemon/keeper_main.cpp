@@ -285,12 +285,12 @@ private:
                     replaces_ = child_ > 0;  // else it starts soon anyhow
                     pass_on(SIGTERM);
                     break;
-                default:
+                default: {
+                    const bool is_told = replaces_ && !ends_;  // a second signal ends the server at once
                     ends_ = true;
-                    if (child_ > 0)
-                        pass_on(static_cast<int>(signal.ssi_signo));
-                    else
-                        status_ = 0;
+                    if (child_ == 0) status_ = 0;
+                    if (!is_told) pass_on(static_cast<int>(signal.ssi_signo));
+                }
             }
         }
     }

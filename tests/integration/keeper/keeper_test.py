@@ -319,11 +319,15 @@ class Starts(unittest.TestCase):
 
     def test_a_keeper_that_is_told_to_end_while_it_replaces_its_server_ends(self):
         keeper = Keeper(self).await_server()
-        threading.Thread(target=lambda: keeper.call("enter", ["slow", 1]), daemon=True).start()
+        answered = []
+        slow = threading.Thread(target=lambda: answered.append(keeper.call("enter", ["slow", 1])["result"]))
+        slow.start()
         eventually(keeper.entries, "the call")
         keeper.process.send_signal(signal.SIGUSR2)
         keeper.process.terminate()
         self.assertEqual(keeper.process.wait(PATIENCE), 0)
+        slow.join()
+        self.assertEqual(answered, ["slow"])
 
     def test_bad_command_lines_are_rejected(self):
         for options, reason in (
