@@ -228,7 +228,7 @@ private:
     /// In the child. Only the descriptors that are kept reach the program, from 3 on.
     [[noreturn]] void run_program() {
         std::string names;
-        std::vector<UniqueFd> moved;  // out of the way of those that are placed
+        std::vector<UniqueFd> moved;  // to numbers above those that are filled below
         const auto pass = [&, first_free = kFirstDescriptor + static_cast<int>(sockets_.size() + kept_.size())](
                               const UniqueFd& descriptor, const std::string& name) {
             moved.emplace_back(::fcntl(descriptor.get(), F_DUPFD_CLOEXEC, first_free));

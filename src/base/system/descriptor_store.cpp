@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/log/log.hpp"
+#include "base/system/unix_listener.hpp"
 
 namespace shared_tensor {
 
@@ -33,11 +34,7 @@ std::size_t number_of(std::string_view name) {
 }  // namespace
 
 UniqueFd connect_to_manager(const std::string& path) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.empty() || path.size() >= sizeof address.sun_path)
-        throw std::invalid_argument("the socket of the service manager has the path \"" + path + '"');
-    std::memcpy(address.sun_path, path.data(), path.size());
+    sockaddr_un address = unix_address(path);
     if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // a name that is in no file system
     UniqueFd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());

@@ -24,8 +24,7 @@ private:
     std::shared_ptr<const std::string> reason_;  // shared, so that copying the exception does not throw
 };
 
-/// Connects to the socket of a service manager (NOTIFY_SOCKET, sd_notify(3)). Throws std::system_error,
-/// std::invalid_argument.
+/// Connects to the socket of a service manager (NOTIFY_SOCKET, sd_notify(3)). Throws std::system_error.
 UniqueFd connect_to_manager(const std::string& path);
 /// Sends a message, with a descriptor unless it is -1. Blocks for at most 5 s. Returns 0 or the error.
 int send_to_manager(const UniqueFd& socket, const std::string& text, int descriptor = -1);

@@ -38,9 +38,9 @@ Relay::Relay(const SwarmOptions& options, const TlsOptions& tls, std::shared_ptr
     server_.start();
 }
 
-void Relay::add(std::uint64_t piece, std::uint64_t piece_bytes) {
+bool Relay::add(std::uint64_t piece, std::uint64_t piece_bytes) {
     piece_bytes_.store(piece_bytes);
-    has_.at(piece).store(true, std::memory_order_release);
+    return !has_.at(piece).exchange(true, std::memory_order_acq_rel);
 }
 
 Relay::~Relay() { server_.stop(std::chrono::milliseconds(0)); }

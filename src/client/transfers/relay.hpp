@@ -28,8 +28,8 @@ public:
     int port() const { return server_.port(); }
     const std::string& key() const { return key_; }
     /// A piece of `piece_bytes` (the last one is shorter) is complete, and does not change from now on. `piece_bytes`
-    /// is the same in each call, and at least kSmallestPiece.
-    void add(std::uint64_t piece, std::uint64_t piece_bytes);
+    /// is the same in each call, and at least kSmallestPiece. Returns false if the piece was added before.
+    bool add(std::uint64_t piece, std::uint64_t piece_bytes);
     static constexpr std::uint64_t kSmallestPiece = std::uint64_t{1} << 20;
 
 private:

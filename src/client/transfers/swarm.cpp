@@ -1,7 +1,6 @@
 #include "client/transfers/swarm.hpp"
 
 #include <algorithm>
-#include <exception>
 #include <span>
 #include <thread>
 #include <utility>
@@ -33,13 +32,13 @@ Swarm::Swarm(const PullOptions& options, const TlsOptions& tls, const Source& so
       there_(there),
       relay_(*options.swarm, tls, file_) {}
 
-/// The server forgets this receiver, also after an exception.
+/// After a failure the server notices by itself that this receiver is gone.
 Swarm::~Swarm() {
-    if (receiver_.empty()) return;
+    if (receiver_.empty() || failed_) return;
     try {
         ask({}, {}, true);
-    } catch (const std::exception& error) {  // the server notices by itself
-        log::debug("the swarm was left without a word: ", error.what());
+    } catch (...) {  // the file may have changed meanwhile, which is thrown as well
+        log::debug("the server was not told that a receiver has left its swarm");
     }
 }
 
@@ -105,6 +104,10 @@ bool Swarm::fetch_from_relay(const Step& step) const {
     return false;
 }
 
+void Swarm::add(std::uint64_t piece) {
+    if (relay_.add(piece, piece_bytes_)) --left_;
+}
+
 /// Fetches pieces until none is missing. `step` is the first, and `got` are pieces that the server does not know of.
 void Swarm::work(Step step, Pieces got) {
     Pieces lost;
@@ -117,7 +120,7 @@ void Swarm::work(Step step, Pieces got) {
         if (step.from.empty()) source_.fetch(range);
         const bool is_there = step.from.empty() || fetch_from_relay(step);
         (is_there ? got : lost).push_back(*step.piece);
-        if (is_there) relay_.add(*step.piece, piece_bytes_);
+        if (is_there) add(*step.piece);
         if (is_there && !step.from.empty()) source_.arrived(range.count);
     }
 }
@@ -126,27 +129,36 @@ void Swarm::run() {
     const Step first = ask({}, {});
     receiver_ = first.receiver;
     piece_bytes_ = first.piece_bytes;
+    left_ = (file_->size() + piece_bytes_ - 1) / piece_bytes_;
     Pieces got;
     for (std::uint64_t piece = 0; (piece + 1) * piece_bytes_ <= there_; ++piece) {
-        relay_.add(piece, piece_bytes_);
+        add(piece);
         got.push_back(piece);
     }
     const std::size_t threads = std::max<std::size_t>(options_.connections, 8);
-    in_parallel(threads, threads, [&](std::uint64_t number) {
-        try {
-            number == 0 ? work(first, got) : work(ask({}, {}), {});
-        } catch (...) {
-            failed_ = true;  // the others need not wait for its pieces
-            throw;
-        }
-    });
+    try {
+        in_parallel(threads, threads, [&](std::uint64_t number) {
+            try {
+                number == 0 ? work(first, got) : work(ask({}, {}), {});
+            } catch (...) {
+                failed_ = true;  // the others end with the pieces that they fetch
+                throw;
+            }
+        });
+    } catch (...) {
+        if (left_ > 0) throw;  // else only a report failed
+    }
     linger();
 }
 
 void Swarm::linger() {
     const SteadyTime end = real_clock().now() + options_.swarm->linger;
-    while (real_clock().now() < end && ask({}, {}).unfinished > 0)
-        std::this_thread::sleep_for(kLongPause);
+    try {
+        while (real_clock().now() < end && ask({}, {}).unfinished > 0)
+            std::this_thread::sleep_for(kLongPause);
+    } catch (...) {  // the file is complete, whatever has become of the server or of its version
+        log::debug("a receiver that is complete no longer waits for others");
+    }
 }
 
 }  // namespace shared_tensor::client

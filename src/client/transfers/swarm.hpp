@@ -50,6 +50,7 @@ private:
     Step ask(const Pieces& got, const Pieces& lost, bool leaves = false);
     net::ByteRange range_of(std::uint64_t piece) const;
     bool fetch_from_relay(const Step& step) const;
+    void add(std::uint64_t piece);
     void work(Step step, Pieces got);
     void linger();
 
@@ -61,6 +62,7 @@ private:
     std::uint64_t piece_bytes_ = 0;  // as the server says; set before other threads begin, as the next
     std::string receiver_;
     Relay relay_;
+    std::atomic<std::uint64_t> left_{0};  // pieces that have not arrived
     std::atomic<bool> failed_{false};
     mutable Guarded<std::map<std::string, std::shared_ptr<net::Client>>> peers_;  // by the relay's address
 };

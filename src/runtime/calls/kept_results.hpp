@@ -63,8 +63,8 @@ private:
 using shared_tensor::IdempotencyLimits;
 
 /// The run that a key started: the execution of a plain call, or the id of a task. A repeated request gets this run and
-/// never starts a second one. An outcome is that of a call in an earlier process; null if nobody knows whether the call
-/// or task has run.
+/// never starts a second one. After a restart it may be the outcome that an earlier process wrote down. That is null if
+/// the earlier process ended before the run did: the run may have happened or not.
 using KeyedRun = std::variant<std::shared_ptr<Execution>, std::string, OutcomePointer>;
 
 /// The idempotency keys of the last minutes. A key belongs to a principal and a method. It is kept while its run goes

@@ -259,33 +259,43 @@ void TaskTable::progress(std::string_view id, double fraction, std::string_view 
 void TaskTable::finish(std::string_view id, OutcomePointer outcome) {
     SHARED_TENSOR_CHECK(outcome != nullptr, "a task that was not cancelled ends with an outcome");
     const TaskState to = outcome->failed() ? TaskState::failed : TaskState::completed;
-    (void)end(id, std::nullopt, to, std::move(outcome));
+    end(id, std::nullopt, to, std::move(outcome), nullptr);
 }
 
-/// Ends a task that has not ended. `outcome` is null for a cancelled task.
-std::optional<TaskInfo> TaskTable::end(std::string_view id, const std::optional<std::string>& owner, TaskState to,
-                                       OutcomePointer outcome) {
+/// Ends a task that has not ended. `outcome` is null for a cancelled task. `copy`, if not null, gets what the task is
+/// then; nothing if there is no such task.
+void TaskTable::end(std::string_view id, const std::optional<std::string>& owner, TaskState to, OutcomePointer outcome,
+                    std::optional<TaskInfo>* copy) {
     const SystemTime at = clock_.wall_time();
     const SteadyTime now = clock_.now();
-    if (records_ != nullptr && !write_end(id, owner, to, outcome, at)) return get(id, owner);
+    if (records_ != nullptr && !write_end(id, owner, to, outcome, at)) {
+        if (copy != nullptr) *copy = get(id, owner);
+        return;
+    }
     const codec::ValueBytes bytes = outcome != nullptr ? outcome->bytes() : codec::ValueBytes{};
-    auto info = change([&](State& state, Aftermath& after) -> std::optional<TaskInfo> {
+    const bool is_there = change([&](State& state, Aftermath& after) {
         Task* task = state.find(id, owner, now);
-        if (task == nullptr || is_terminal(task->info.state))
-            return task != nullptr ? std::optional(task->info) : std::nullopt;
+        if (task == nullptr) return false;
+        if (is_terminal(task->info.state)) {
+            if (copy != nullptr) *copy = task->info;
+            return true;
+        }
+        if (copy != nullptr) {  // before the end, because a copy may need memory that is not there
+            *copy = task->info;
+            (*copy)->state = to;
+            (*copy)->updated_at = at;
+        }
         task->info.outcome = std::move(outcome);
         task->bytes = bytes;
         state.bytes.host += bytes.host;
         state.bytes.device += bytes.device;
         state.end(*task, to, at, now, after);
-        std::optional<TaskInfo> ended = task->info;  // it may be removed now
-        if (to == TaskState::cancelled) return ended;
+        if (to == TaskState::cancelled) return true;
         state.newest_outcome = task->ended;
         state.keep_bounds(limits_, after);
-        return ended;
+        return true;
     });
-    if (info) tell(id);
-    return info;
+    if (is_there) tell(id);
 }
 
 /// Returns false if another thread has ended the task: waits until it has.
@@ -358,7 +368,9 @@ std::optional<TaskInfo> TaskTable::wait(std::string_view id, const std::optional
 }
 
 std::optional<TaskInfo> TaskTable::cancel(std::string_view id, const std::optional<std::string>& owner) {
-    return end(id, owner, TaskState::cancelled, nullptr);
+    std::optional<TaskInfo> ended;
+    end(id, owner, TaskState::cancelled, nullptr, &ended);
+    return ended;
 }
 
 void TaskTable::forget(std::string_view id) {

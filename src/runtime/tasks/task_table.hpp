@@ -126,8 +126,8 @@ private:
     struct State;
     template <class Use>
     auto change(Use use);
-    std::optional<TaskInfo> end(std::string_view id, const std::optional<std::string>& owner, TaskState to,
-                                OutcomePointer outcome);
+    void end(std::string_view id, const std::optional<std::string>& owner, TaskState to, OutcomePointer outcome,
+             std::optional<TaskInfo>* copy);
     bool write_end(std::string_view id, const std::optional<std::string>& owner, TaskState to,
                    const OutcomePointer& outcome, SystemTime at);
     void tell(std::string_view id) const;

@@ -134,8 +134,8 @@ std::string SavedState::save(NamedValue& value) const {
     return to_text(record);
 }
 
-/// The record is a short head and what save() returned, each with its length before it: so that little is done here,
-/// under the lock of all names.
+/// The record is the length of a short head, the head, and what save() returned: so that little is done here, under the
+/// lock of all names.
 void SavedState::published(const Named& named, const std::string& saved) {
     const std::string head = to_text({{"owner", named.owner},
                                       {"name", named.name},
@@ -320,17 +320,19 @@ bool SavedState::attempt(Restore restore_one) {
 void SavedState::restore(runtime::TensorStore& names, runtime::Dispatcher& runs) {
     Counts counts;
     for (const std::string& text : all(kFloor)) {
-        const Json record = to_record(text);
-        const auto owner = record.at("owner").get<std::string>();
-        const auto version = record.at("version").get<std::uint64_t>();
-        floors_.with([&](auto& floors) { floors[owner] = version; });
-        names.restore_floor(owner, version);
+        attempt([&] {
+            const Json record = to_record(text);
+            const auto owner = record.at("owner").get<std::string>();
+            const auto version = record.at("version").get<std::uint64_t>();
+            floors_.with([&](auto& floors) { floors[owner] = version; });
+            names.restore_floor(owner, version);
+        });
     }
     for (const std::string& text : all(kName))
         counts.names += attempt([&] { restore_name(text, names); }) ? 1 : 0;
     std::vector<Json> tasks;
     for (const std::string& text : all(kTask))
-        tasks.push_back(to_record(text));
+        attempt([&] { tasks.push_back(to_record(text)); });
     std::sort(tasks.begin(), tasks.end(),
               [](const Json& one, const Json& other) { return one.at("created") < other.at("created"); });
     for (const Json& task : tasks)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <future>
 #include <stdexcept>
 #include <vector>
@@ -69,6 +70,28 @@ TEST_CASE("receivers pass a file on to each other, over TLS and without", "[secu
     both.previous = NamedTensors(of_plain.front()).pull("weights");
     CHECK_THROWS_AS(NamedTensors(of_plain.front()).pull("weights", both), std::invalid_argument);
     CHECK(call(plain.port(), "server.info")["totals"]["named_tensors"]["names"] == 1);
+}
+
+TEST_CASE("a receiver that is complete keeps its version, whatever becomes of it while others lack pieces",
+          "[security][swarm]") {
+    const Daemon daemon({"--load", kExamplePlugin});
+    ClientOptions far;
+    far.url = daemon.url();
+    far.local_socket = "none";
+    const NamedTensors names((Client(far)));
+    const TensorRef tensor = arange<std::int32_t>({kNumbers});
+    names.push("weights", tensor);
+    const Json other{{"port", 1}, {"key", std::string(32, 'a')}};  // it never fetches anything
+    CHECK(http_request(daemon.port(), "POST", "/tensors/weights.safetensors", other.dump(), {}).status == 200);
+    PullOptions options = swarm();
+    const bool is_removed = GENERATE(false, true);
+    options.progress = [&](std::uint64_t bytes, std::uint64_t size) {
+        if (bytes < size) return;
+        is_removed ? void(names.remove("weights")) : void(names.push("weights", tensor));
+    };
+    const NamedTensor got = names.pull("weights", options);
+    CHECK(got.version() == 1);
+    CHECK(identical(got.tensor(), tensor));
 }
 
 TEST_CASE("questions of receivers that make no sense are rejected", "[security][swarm]") {
