@@ -61,6 +61,9 @@ struct PutOptions {
     /// other keys, stay as they are in this version, and nothing is copied of them. It must be the current version,
     /// else InvalidParams is thrown. Not together with if_version.
     std::optional<std::uint64_t> base{};
+    /// Publishes under this version and not the next one: for copies of a set on several servers, which then have the
+    /// same version. From 1 to 2^53, and above the current version, else throws InvalidParams.
+    std::optional<std::uint64_t> version{};
 };
 
 /// Is told how many bytes of a file have arrived at the other side, and the file's size. The numbers are equal at the
@@ -170,8 +173,8 @@ struct PushOptions {
     bool verify = true;                             ///< sends a digest with each part; the server checks it
     /// If a push fails, its parts stay in the server for --upload-ttl. A later push of the same data to the same name,
     /// by this or another process, sends only the missing parts. Computes a digest of all data first; sends a digest
-    /// with each part, even without `verify`. Not possible with PutOptions::if_version and base, since the server could
-    /// not know which push published the version.
+    /// with each part, even without `verify`. Not possible with PutOptions::if_version, base and version, since the
+    /// server could not know which push published the version.
     bool resume = false;
     TransferProgress progress{};  ///< called after each part
 };

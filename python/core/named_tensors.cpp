@@ -86,8 +86,9 @@ TransferProgress progress_of(const nb::object& report) {
 
 /// `remote`: in parallel parts, for servers on other hosts.
 nb::tuple publish(const PyNamedTensors& self, const std::string& name, const nb::object& tensors, Metadata metadata,
-                  OptionalVersion if_version, OptionalVersion base, bool remote, const nb::object& progress) {
-    const PutOptions put{if_version, std::move(metadata), base};
+                  OptionalVersion if_version, OptionalVersion base, OptionalVersion version, bool remote,
+                  const nb::object& progress) {
+    const PutOptions put{if_version, std::move(metadata), base, version};
     PushOptions push;
     push.put = put;
     push.progress = progress_of(progress);
@@ -101,8 +102,9 @@ nb::tuple publish(const PyNamedTensors& self, const std::string& name, const nb:
 }
 
 nb::tuple publish_file(const PyNamedTensors& self, const std::string& name, const std::string& path, Metadata metadata,
-                       OptionalVersion if_version, OptionalVersion base, bool remote, const nb::object& progress) {
-    const PutOptions put{if_version, std::move(metadata), base};
+                       OptionalVersion if_version, OptionalVersion base, OptionalVersion version, bool remote,
+                       const nb::object& progress) {
+    const PutOptions put{if_version, std::move(metadata), base, version};
     PushOptions push;
     push.put = put;
     push.progress = progress_of(progress);
@@ -148,9 +150,9 @@ void define_named_tensors(nb::module_& module) {
     nb::class_<PyNamedTensors>(module, "NamedTensors")
         .def("__init__", [](PyNamedTensors* self, const PyClient& client) { new (self) PyNamedTensors{client.client}; })
         .def("publish", &publish, "name"_a, "tensors"_a, "metadata"_a, "if_version"_a.none(), "base"_a.none(),
-             "remote"_a, "progress"_a.none())
+             "version"_a.none(), "remote"_a, "progress"_a.none())
         .def("publish_file", &publish_file, "name"_a, "path"_a, "metadata"_a, "if_version"_a.none(), "base"_a.none(),
-             "remote"_a, "progress"_a.none())
+             "version"_a.none(), "remote"_a, "progress"_a.none())
         .def("empty_set", &empty_set)
         .def("get", &get, "name"_a, "version"_a.none(), "members"_a.none(), "previous"_a.none(), "swarm"_a, "remote"_a,
              "progress"_a.none())

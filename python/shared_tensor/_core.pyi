@@ -162,6 +162,7 @@ class NamedTensors:
         metadata: dict[str, str],
         if_version: int | None,
         base: int | None,
+        version: int | None,
         remote: bool,
         progress: Callable[[int, int], Any] | None,
     ) -> tuple[str, int, int, int, str]: ...
@@ -173,6 +174,7 @@ class NamedTensors:
         metadata: dict[str, str],
         if_version: int | None,
         base: int | None,
+        version: int | None,
         remote: bool,
         progress: Callable[[int, int], Any] | None,
     ) -> tuple[str, int, int, int, str]: ...

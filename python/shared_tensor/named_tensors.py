@@ -175,6 +175,7 @@ class NamedTensors:
         metadata: Mapping[str, str] | None = None,
         if_version: int | None = None,
         base: int | None = None,
+        version: int | None = None,
         progress: Progress = False,
     ) -> Published:
         """Publishes a tensor, or a mapping of names to tensors in one step. The tensors may be changed afterwards.
@@ -187,11 +188,14 @@ class NamedTensors:
         metadata: short texts for readers. if_version: publish only if this is the current version (0: the name does not
         exist); else InvalidParams is raised. base: the tensors are those that differ from this version, which must be
         the current one, or are new; the other members and the other metadata stay as they are in this version, and
-        nothing is copied of them. Raises TypeError for members that are no tensors, and ServerOutOfMemory.
+        nothing is copied of them. version: publish under this version and not the next one, so that copies on several
+        servers have the same; it must be above the current one, else InvalidParams is raised. Raises TypeError for members that are no tensors, and ServerOutOfMemory.
         """
         content = tensors_of(name, tensors)
         with _reporter(progress, name) as report:
-            made = self._core.publish(name, content, dict(metadata or {}), if_version, base, self._is_remote(), report)
+            made = self._core.publish(
+                name, content, dict(metadata or {}), if_version, base, version, self._is_remote(), report
+            )
         return Published(*made)
 
     def empty_set(self, forms: Mapping[str, Any]) -> dict[str, Any]:
@@ -217,6 +221,7 @@ class NamedTensors:
         metadata: Mapping[str, str] | None = None,
         if_version: int | None = None,
         base: int | None = None,
+        version: int | None = None,
         progress: Progress = False,
     ) -> Published:
         """Publishes a safetensors file as a set, with its metadata. The file is read once, into the server's memory.
@@ -224,7 +229,7 @@ class NamedTensors:
         file = os.fspath(path)
         with _reporter(progress, name) as report:
             made = self._core.publish_file(
-                name, file, dict(metadata or {}), if_version, base, self._is_remote(), report
+                name, file, dict(metadata or {}), if_version, base, version, self._is_remote(), report
             )
         return Published(*made)
 

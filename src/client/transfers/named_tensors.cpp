@@ -33,6 +33,7 @@ public:
         params.object();
         params.member("name").string(name_);
         if (options_->if_version) params.member("if_version").unsigned_integer(*options_->if_version);
+        if (options_->version) params.member("version").unsigned_integer(*options_->version);
         if (options_->base) params.member("base").unsigned_integer(*options_->base);
         if (!options_->metadata.empty()) Codec<Metadata>::write(params.member("metadata"), options_->metadata);
         if (tensor_ != nullptr) return params.member("tensor").tensor(*tensor_);

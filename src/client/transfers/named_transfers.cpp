@@ -1,6 +1,8 @@
 // NamedTensors: pull() and push(), which transfer named tensors as files, in parallel ranges and parts.
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -110,11 +112,12 @@ client::UploadFile to_send(std::string_view name, const tensor::TensorFile& file
     client::UploadFile sent;
     sent.path = "/tensors/" + net::percent_encode_path(name);
     sent.path.append(tensor::suffix_of(form));
-    if (options.put.if_version) sent.path.append("?if_version=").append(std::to_string(*options.put.if_version));
-    if (options.put.base) {
-        const char* const begin = options.put.if_version ? "&base=" : "?base=";
-        sent.path.append(begin).append(std::to_string(*options.put.base));
-    }
+    auto add = [&, begin = '?'](const char* parameter, std::optional<std::uint64_t> value) mutable {
+        if (value) sent.path.append(1, std::exchange(begin, '&')).append(parameter).append(std::to_string(*value));
+    };
+    add("if_version=", options.put.if_version);
+    add("base=", options.put.base);
+    add("version=", options.put.version);
     sent.parts.push_back({std::as_bytes(std::span(file.head)), {}});
     for (const tensor::ElementReader& one : file.elements)
         sent.parts.push_back({{one.data(), static_cast<std::size_t>(one.size())}, {}});

@@ -44,7 +44,7 @@ public:
         : transfer_(transfer),
           file_(file),
           options_(options),
-          resumes_(options.resume && !options.put.if_version && !options.put.base),
+          resumes_(options.resume && !options.put.if_version && !options.put.base && !options.put.version),
           count_(options.progress),
           path_(path_of(random_hex(16))) {}
 

@@ -61,35 +61,33 @@ std::string member_name_rejection(std::string_view name) {
 }
 
 std::optional<TensorStore::Rejected> TensorStore::rejection(const State& state, const Names::Entry* old,
-                                                            std::uint64_t bytes,
-                                                            std::optional<std::uint64_t> if_version) const {
+                                                            std::uint64_t bytes, const WantedVersion& wanted) const {
     const std::uint64_t now = old != nullptr ? old->value.now->version : 0;
-    if (if_version && *if_version != now) return Rejected{true, now, {}};
+    if (wanted.if_version && *wanted.if_version != now) return Rejected{true, false, now, {}};
+    if (wanted.version && *wanted.version <= now) return Rejected{false, true, now, {}};
     if (old == nullptr && state.names.sums().entries >= limits_.max_names) {
         return Rejected{
-            false, now,
+            false, false, now,
             "there are " + std::to_string(limits_.max_names) +
                 " named tensors already: delete some, or start the server with a higher --max-named-tensors"};
     }
     const std::uint64_t others = state.names.sums().bytes - (old != nullptr ? old->bytes() : 0);
     if (bytes <= limits_.max_bytes && others <= limits_.max_bytes - bytes) return std::nullopt;
-    return Rejected{false, now,
+    return Rejected{false, false, now,
                     "named tensors may hold " + std::to_string(limits_.max_bytes) + " bytes, of which others hold " +
                         std::to_string(others) + ", and this is " + std::to_string(bytes) +
                         ": delete some, or start the server with a higher --max-named-bytes"};
 }
 
 std::optional<TensorStore::Rejected> TensorStore::rejection(std::string_view owner, std::string_view name,
-                                                            std::uint64_t bytes,
-                                                            std::optional<std::uint64_t> if_version) const {
+                                                            std::uint64_t bytes, const WantedVersion& wanted) const {
     const std::string key = key_of(owner, name);
-    return state_.with([&](const State& state) { return rejection(state, state.names.find(key), bytes, if_version); });
+    return state_.with([&](const State& state) { return rejection(state, state.names.find(key), bytes, wanted); });
 }
 
 std::variant<NamedPointer, TensorStore::Rejected> TensorStore::put(std::string_view owner, std::string_view name,
                                                                    std::shared_ptr<const NamedContent> content,
-                                                                   std::optional<std::uint64_t> if_version,
-                                                                   const Record& record) {
+                                                                   const WantedVersion& wanted, const Record& record) {
     auto made = std::make_shared<Named>();
     made->owner = owner;
     made->name = name;
@@ -101,12 +99,12 @@ std::variant<NamedPointer, TensorStore::Rejected> TensorStore::put(std::string_v
     std::shared_ptr<Changed> watch;
     auto rejected = state_.with([&](State& state) -> std::optional<Rejected> {
         Names::Entry* entry = state.names.find(key);
-        if (auto no = rejection(state, entry, bytes, if_version)) return no;
+        if (auto no = rejection(state, entry, bytes, wanted)) return no;
         gone.reserve(state.older + 1);
         if (entry != nullptr) {
             auto& [now, older] = entry->value;
             older.reserve(older.size() + 1);
-            made->version = now->version + 1;
+            made->version = wanted.version.value_or(now->version + 1);
             if (record) record(*made);  // nothing throws from here on
             ++state.older;
             state.older_bytes += now->content->bytes();
@@ -114,7 +112,7 @@ std::variant<NamedPointer, TensorStore::Rejected> TensorStore::put(std::string_v
             state.names.set_bytes(*entry, bytes);
         } else {
             const auto floor = state.floors.find(owner);
-            made->version = (floor != state.floors.end() ? floor->second : 0) + 1;
+            made->version = wanted.version.value_or((floor != state.floors.end() ? floor->second : 0) + 1);
             entry = &state.names.add(key, made->owner, bytes, Names::kNever, {made});
             try {
                 if (record) record(*made);
@@ -197,7 +195,7 @@ std::variant<NamedPointer, TensorStore::Rejected> TensorStore::remove(std::strin
         Names::Entry* const found = state.names.find(key);
         if (found == nullptr) return std::nullopt;
         const std::uint64_t version = found->value.now->version;
-        if (if_version && *if_version != version) return Rejected{true, version, {}};
+        if (if_version && *if_version != version) return Rejected{true, false, version, {}};
         std::uint64_t& floor = state.floors[found->owner()];
         if (record) record(*found->value.now);
         floor = std::max(floor, version);

@@ -51,6 +51,14 @@ struct TensorStoreStats {
     std::uint64_t published = 0, removed = 0;
 };
 
+/// The highest version that a client may name: JavaScript has exact integers up to here.
+inline constexpr std::uint64_t kHighestVersion = std::uint64_t{1} << 53;
+/// What a put says of versions.
+struct WantedVersion {
+    std::optional<std::uint64_t> if_version{};  ///< only if this is the current version; 0: only for a new name
+    std::optional<std::uint64_t> version{};     ///< of the new content, above the current one; none: the next
+};
+
 struct NamedFilter {
     std::optional<std::string> owner;  ///< none: names of all owners
     std::string prefix;                ///< of the names
@@ -73,22 +81,21 @@ public:
 
     struct Rejected {
         bool conflict = false;      ///< the current version is not `if_version`
+        bool is_low = false;        ///< `version` is not above the current version
         std::uint64_t version = 0;  ///< the current version; 0: the name does not exist
         std::string reason;         ///< for people: which limit, and what to do
     };
     /// Returns why a put of `bytes` bytes would be rejected now; nothing if it would succeed. Ask before the bytes are
     /// copied.
     std::optional<Rejected> rejection(std::string_view owner, std::string_view name, std::uint64_t bytes,
-                                      std::optional<std::uint64_t> if_version) const;
+                                      const WantedVersion& wanted) const;
     /// Notes a change where it outlives the process. Called before readers see the change, under the lock. If it
     /// throws, nothing changes.
     using Record = std::function<void(const Named& named)>;
-    /// Publishes `content`. `name` must be valid. `if_version`: only if this is the current version; 0: only if the
-    /// name does not exist. Throws what `record` throws.
+    /// Publishes `content`. `name` must be valid. Throws what `record` throws.
     std::variant<NamedPointer, Rejected> put(std::string_view owner, std::string_view name,
                                              std::shared_ptr<const NamedContent> content,
-                                             std::optional<std::uint64_t> if_version = std::nullopt,
-                                             const Record& record = {});
+                                             const WantedVersion& wanted = {}, const Record& record = {});
     /// Publishes what an earlier process published. The name must be new.
     void restore(std::shared_ptr<const Named> named);
     /// New names of `owner` begin behind `version`.
@@ -133,7 +140,7 @@ private:
         bool closed = false;
     };
     std::optional<Rejected> rejection(const State& state, const Names::Entry* old, std::uint64_t bytes,
-                                      std::optional<std::uint64_t> if_version) const;
+                                      const WantedVersion& wanted) const;
     void trim(State& state, Names::Entry& entry, std::vector<NamedPointer>& gone) const;
     static std::shared_ptr<Changed> changed(State& state, const std::string& key);
     static void tell(const std::shared_ptr<Changed>& changed);

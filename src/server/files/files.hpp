@@ -60,8 +60,8 @@ struct UploadRequest {
     runtime::UploadTable::Key key;
     runtime::UploadTable::Payer payer{};
     std::optional<tensor::FileForm> file_form;  ///< none: neither the name nor Content-Type names one
-    std::optional<std::uint64_t> if_version;
-    bool changes = false;  ///< the file has the members of a set that differ from `if_version`
+    runtime::WantedVersion version;
+    bool changes = false;  ///< the file has the members of a set that differ from version.if_version
     runtime::UploadForm form;
     net::ByteRange part;
     bool is_whole = false;

@@ -7,9 +7,24 @@
 #include "base/bytes/ids.hpp"
 #include "local/segments/received_segment.hpp"
 #include "protocol/codec/value.hpp"
+#include "protocol/json_rpc/error.hpp"
 #include "server/state/saved_state.hpp"
 
 namespace shared_tensor::server {
+
+json_rpc::Error version_error(const runtime::TensorStore::Rejected& rejected, const runtime::WantedVersion& wanted,
+                              bool has_base) {
+    const std::string now = std::to_string(rejected.version);
+    json_rpc::Error error =
+        rejected.is_low
+            ? json_rpc::invalid_params("version", "more than " + now + ", the version now",
+                                       std::to_string(wanted.version.value_or(0)))
+            : json_rpc::invalid_params(has_base ? "base" : "if_version",
+                                       now + (rejected.version > 0 ? ", the version now" : ": there is none"),
+                                       std::to_string(wanted.if_version.value_or(0)));
+    error.data["version"] = rejected.version;
+    return error;
+}
 
 codec::Json placeholder(codec::Value& value, codec::TensorPointer tensor) {
     value.tensors.push_back(std::move(tensor));
@@ -228,10 +243,10 @@ NamedTensors::Placed NamedTensors::adopt(const std::string& owner, tensor::FileC
 
 std::variant<runtime::NamedPointer, NamedTensors::Rejected> NamedTensors::publish(
     const std::string& owner, const std::string& name, std::shared_ptr<NamedValue> value,
-    std::optional<std::uint64_t> if_version) {
-    if (state_ == nullptr) return store_.put(owner, name, std::move(value), if_version);
+    const runtime::WantedVersion& wanted) {
+    if (state_ == nullptr) return store_.put(owner, name, std::move(value), wanted);
     const std::string saved = state_->save(*value);
-    return store_.put(owner, name, std::move(value), if_version,
+    return store_.put(owner, name, std::move(value), wanted,
                       [&](const runtime::Named& named) { state_->published(named, saved); });
 }
 

@@ -22,6 +22,10 @@ namespace shared_tensor::server {
 struct SavedTensor;
 class SavedState;
 
+/// The error of a request whose condition on versions does not hold. `has_base`: `wanted.if_version` came as "base".
+json_rpc::Error version_error(const runtime::TensorStore::Rejected& rejected, const runtime::WantedVersion& wanted,
+                              bool has_base = false);
+
 /// Adds a tensor to `value`. Returns the JSON that stands for it in `value.json`.
 codec::Json placeholder(codec::Value& value, codec::TensorPointer tensor);
 
@@ -99,7 +103,7 @@ public:
     using Rejected = runtime::TensorStore::Rejected;
     std::variant<runtime::NamedPointer, Rejected> publish(const std::string& owner, const std::string& name,
                                                           std::shared_ptr<NamedValue> value,
-                                                          std::optional<std::uint64_t> if_version);
+                                                          const runtime::WantedVersion& wanted);
     std::variant<runtime::NamedPointer, Rejected> remove(const std::string& owner, const std::string& name,
                                                          std::optional<std::uint64_t> if_version);
 

@@ -50,10 +50,8 @@ net::Response json_answer(int status, const Json& json) {
 }
 
 net::Response store_rejection(const TensorStore::Rejected& rejected, const UploadRequest& wanted) {
-    if (!rejected.conflict) return error_response(507, json_rpc::out_of_memory(rejected.reason));
-    return error_response(
-        412, json_rpc::invalid_params(wanted.changes ? "base" : "if_version", std::to_string(rejected.version),
-                                      std::to_string(wanted.if_version.value_or(0))));
+    if (!rejected.conflict && !rejected.is_low) return error_response(507, json_rpc::out_of_memory(rejected.reason));
+    return error_response(412, version_error(rejected, wanted.version, wanted.changes));
 }
 
 /// Throws Rejected if the request has a digest that is not the digest of its body.
@@ -99,7 +97,7 @@ std::optional<net::Response> rejection(Services& all, const UploadRequest& wante
         return std::nullopt;  // a repeated part of a published upload changes nothing, whatever happened to the name
     if (all.names.store().closed()) return error_response(503, json_rpc::shutting_down());
     if (auto rejected =
-            all.names.store().rejection(wanted.key.owner, wanted.key.name, wanted.form.size, wanted.if_version))
+            all.names.store().rejection(wanted.key.owner, wanted.key.name, wanted.form.size, wanted.version))
         return store_rejection(*rejected, wanted);
     return std::nullopt;
 }
@@ -138,7 +136,7 @@ net::Response publish(Services& all, const UploadRequest& wanted, const UploadTa
     const auto old = all.names.store().find(wanted.key.owner, wanted.key.name);
     const bool is_new = old == nullptr;
     if (wanted.changes) placed = all.names.with_changes(wanted.key.owner, old, std::move(placed));
-    auto made = all.names.publish(wanted.key.owner, wanted.key.name, std::move(placed.value), wanted.if_version);
+    auto made = all.names.publish(wanted.key.owner, wanted.key.name, std::move(placed.value), wanted.version);
     if (const auto* rejected = std::get_if<TensorStore::Rejected>(&made)) {
         upload->drop();
         all.uploads.remove(wanted.key, upload);

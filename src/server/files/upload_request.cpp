@@ -67,12 +67,16 @@ UploadRequest parse_upload_request(const net::RequestHead& head, const Principal
             if (value.size() > kLongestId) reject("upload", "at most 128 bytes", std::to_string(value.size()));
             wanted.key.id = value;
         } else if (parameter == "if_version" || parameter == "base") {
-            if (wanted.if_version) reject(parameter, "one of if_version and base, once", "both");
-            wanted.if_version = net::parse_decimal(value);
-            if (!wanted.if_version) reject(parameter, "a number", value);
+            if (wanted.version.if_version) reject(parameter, "one of if_version and base, once", "both");
+            wanted.version.if_version = net::parse_decimal(value);
+            if (!wanted.version.if_version) reject(parameter, "a number", value);
             wanted.changes = parameter == "base";
+        } else if (parameter == "version") {
+            wanted.version.version = net::parse_decimal(value);
+            if (!wanted.version.version || *wanted.version.version > runtime::kHighestVersion)
+                reject(parameter, "a number up to " + std::to_string(runtime::kHighestVersion), value);
         } else {
-            reject_parameter(parameter, "upload, if_version, base");
+            reject_parameter(parameter, "upload, if_version, base, version");
         }
     }
     return wanted;
@@ -92,7 +96,7 @@ UploadRequest parse_put(const net::RequestHead& head, const Principal& principal
         reject("base", "a safetensors file of the members that changed", std::string(suffix_of(*wanted.file_form)));
     if (const auto condition = headers.find("If-None-Match")) {
         if (net::trim(*condition) != "*") reject("If-None-Match", "*, or ?if_version=N", *condition);
-        wanted.if_version = 0;
+        wanted.version.if_version = 0;
     }
     if (const auto condition = headers.find("If-Match")) reject("If-Match", "?if_version=N in its place", *condition);
     if (headers.find("Idempotency-Key"))

@@ -16,6 +16,7 @@
 
 #include "protocol/codec/json_source.hpp"
 #include "protocol/codec/value.hpp"
+#include "runtime/tables/tensor_store.hpp"
 #include "server/methods/rejected.hpp"
 
 namespace shared_tensor::server {
@@ -29,6 +30,7 @@ struct Integer {
 using Milliseconds = Integer<0, std::int64_t{24} * 3600 * 1000>;
 using PageSize = Integer<1, 1000>;
 using Version = Integer<0, std::numeric_limits<std::int64_t>::max()>;
+using NewVersion = Integer<1, static_cast<std::int64_t>(runtime::kHighestVersion)>;
 
 /// An array of at most kMost strings.
 template <std::size_t kMost>

@@ -52,15 +52,10 @@ void check_no_key(const BuiltinCall& call) {
         reject("idempotency_key", "no key: if_version makes a repeated request harmless", "a key");
 }
 
-/// `parameter` named the version `wanted`.
-json_rpc::Error error_of(const TensorStore::Rejected& rejected, std::optional<std::uint64_t> wanted,
-                         std::string_view parameter = "if_version") {
-    if (!rejected.conflict) return json_rpc::out_of_memory(rejected.reason);
-    json_rpc::Error error = json_rpc::invalid_params(
-        parameter, std::to_string(rejected.version) + (rejected.version > 0 ? ", the version now" : ": there is none"),
-        std::to_string(wanted.value_or(0)));
-    error.data["version"] = rejected.version;
-    return error;
+json_rpc::Error error_of(const TensorStore::Rejected& rejected, const runtime::WantedVersion& wanted,
+                         bool has_base = false) {
+    if (!rejected.conflict && !rejected.is_low) return json_rpc::out_of_memory(rejected.reason);
+    return version_error(rejected, wanted, has_base);
 }
 
 /// Uses the Codec of maps, because a key may begin with '$': the Codec escapes such keys.
@@ -190,14 +185,15 @@ public:
 
     Json put(const BuiltinCall& call, const std::string& name, OneTensor tensor, SeveralTensors tensors,
              const std::optional<Unread>& manifest, OneTensor data, Metadata metadata, const MaybeVersion& if_version,
-             const MaybeVersion& base) const {
+             const MaybeVersion& base, const std::optional<NewVersion>& new_version) const {
         check_no_key(call);
         check_name(name);
         if (base && if_version) reject("if_version", "nothing beside base, which must be the version now", "a version");
         if (base && tensor) reject("base", "tensors, or manifest with data: the members that changed", "one tensor");
-        const auto version = number_of(base ? base : if_version);
+        runtime::WantedVersion wanted{number_of(base ? base : if_version), std::nullopt};
+        if (new_version) wanted.version = static_cast<std::uint64_t>(new_version->value);
         const auto check = [&](const TensorStore::Rejected& rejected) {
-            throw Rejected(error_of(rejected, version, base ? "base" : "if_version"));
+            throw Rejected(error_of(rejected, wanted, base.has_value()));
         };
         const std::string& owner = call.principal.name;
         TensorStore& store = all_.names.store();
@@ -206,13 +202,13 @@ public:
             Sent sent = checked(std::move(tensor), std::move(tensors), manifest, std::move(data), std::move(metadata));
             const NamedPointer old = base ? store.find(owner, name) : nullptr;
             const std::uint64_t bytes_before = old != nullptr ? old->content->bytes() : 0;
-            if (const auto rejected = store.rejection(owner, name, bytes_before + sent.bytes(), version))
+            if (const auto rejected = store.rejection(owner, name, bytes_before + sent.bytes(), wanted))
                 check(*rejected);
             NamedTensors::Placed placed = place(owner, sent);
             if (base) placed = all_.names.with_changes(owner, old, std::move(placed));
             if (call.to.memory.failed()) throw Rejected(runtime::memory_failed());
             const std::uint64_t bytes = placed.value->data_bytes();
-            auto made = all_.names.publish(owner, name, std::move(placed.value), version);
+            auto made = all_.names.publish(owner, name, std::move(placed.value), wanted);
             if (const auto* rejected = std::get_if<TensorStore::Rejected>(&made)) check(*rejected);
             return {{"name", name},
                     {"version", std::get<NamedPointer>(made)->version},
@@ -279,7 +275,7 @@ public:
         const auto version = number_of(if_version);
         auto removed = all_.names.remove(owner_of(call, owner), name, version);
         if (const auto* rejected = std::get_if<TensorStore::Rejected>(&removed))
-            throw Rejected(error_of(*rejected, version));
+            throw Rejected(error_of(*rejected, {version, std::nullopt}));
         const auto& gone = std::get<NamedPointer>(removed);
         if (gone == nullptr) throw unknown();
         return {{"name", name}, {"version", gone->version}};
@@ -360,7 +356,7 @@ void add_tensor_methods(Builtins& builtins, Services& all) {
     const auto methods = std::make_shared<const TensorMethods>(all);
     builtins.add({"tensor.put", "Publishes a tensor, or a set of them, under a name.",
                   object({{"name", "string"}, {"version", "integer"}, {"bytes", "integer"}, {"copied", "integer"}})},
-                 {"name", "tensor", "tensors", "manifest", "data", "metadata", "if_version", "base"},
+                 {"name", "tensor", "tensors", "manifest", "data", "metadata", "if_version", "base", "version"},
                  member(methods, &TensorMethods::put));
     builtins.add(
         {"tensor.get", "The tensor or the set of a name.",

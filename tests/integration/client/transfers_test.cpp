@@ -152,6 +152,11 @@ TEST_CASE("what cannot be pulled or pushed is said", "[client][push][pull]") {
     CHECK_THROWS_AS(far.push("x", x, {.put = {.if_version = 7}}), InvalidParams);
     const Published put = far.push("x", x, {.put = {.if_version = first.version}});
     CHECK(put.version > first.version);
+    CHECK(far.push("copy", x, {.put = {.version = 40}}).version == 40);
+    CHECK(far.push("copy", x, {.put = {.if_version = 40, .version = 45}}).version == 45);
+    CHECK(far.put("copy", x, {.version = 50}).version == 50);
+    CHECK_THROWS_AS(far.push("copy", x, {.put = {.version = 50}}), InvalidParams);
+    CHECK_THROWS_AS(far.put("copy", x, {.version = 50}), InvalidParams);
     CHECK_THROWS_AS(far.push("l-x", x), InvalidParams);
     CHECK_THROWS_AS(far.push("x", numbers(kCount + 1)), InvalidParams);
     CHECK_THROWS_AS(far.push("x", x, {.connections = 0}), std::invalid_argument);

@@ -117,6 +117,8 @@ TEST_CASE("what cannot be published is rejected, and nothing is left of it", "[s
         {{"name", name}, {"manifest", {{"a", {{"dtype", "bool"}, {"shape", {4}}, {"offset", 0}}}}}, {"data", bytes}},
         {{"name", name}, {"tensor", one}, {"if_version", -1}},
         {{"name", name}, {"tensor", one}, {"if_version", 3}},
+        {{"name", name}, {"tensor", one}, {"version", 0}},
+        {{"name", name}, {"tensor", one}, {"version", 9'007'199'254'740'993}},
         {{"name", name}, {"tensor", one}, {"metadata", {{"a", 1}}}},
         {{"name", name}, {"tensor", one}, {"metadata", {{"a", std::string(270'000, 'x')}}}},
         {{"name", name}, {"tensor", one}, {"more", 1}},

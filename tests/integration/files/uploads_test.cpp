@@ -250,10 +250,16 @@ TEST_CASE("conditions of HTTP and of a version hold, or are rejected", "[server]
         std::string query;
     };
     const Row rows[] = {
-        {400, {{"If-Match", "\"x\""}}, ""},      {400, {{"Idempotency-Key", "k"}}, ""},
-        {412, {}, "?if_version=1000000"},        {201, {{"If-None-Match", "*"}}, ""},
-        {412, {{"If-None-Match", "*"}}, ""},     {400, {{"If-None-Match", "\"x\""}}, ""},
-        {415, {{"Content-Encoding", "br"}}, ""}, {200, {{"Content-Encoding", "identity"}}, ""},
+        {400, {{"If-Match", "\"x\""}}, ""},
+        {400, {{"Idempotency-Key", "k"}}, ""},
+        {400, {}, "?version=x"},
+        {400, {}, "?version=9007199254740993"},
+        {412, {}, "?if_version=1000000"},
+        {201, {{"If-None-Match", "*"}}, ""},
+        {412, {{"If-None-Match", "*"}}, ""},
+        {400, {{"If-None-Match", "\"x\""}}, ""},
+        {415, {{"Content-Encoding", "br"}}, ""},
+        {200, {{"Content-Encoding", "identity"}}, ""},
     };
     const auto put = [&](const std::string& query, const HeaderList& headers = {}) {
         return send(port, "PUT", name + ".raw" + query, numbers(8), floats(2, headers));
@@ -265,6 +271,12 @@ TEST_CASE("conditions of HTTP and of a version hold, or are rejected", "[server]
     const HttpReply conflict = put("?if_version=0");
     CHECK(conflict.status == 412);
     CHECK(error_of(conflict)["data"]["parameter"] == "if_version");
+    CHECK(put("?version=1000000").status == 200);
+    CHECK(send(port, "HEAD", name).header("Shared-Tensor-Version") == "1000000");
+    const HttpReply low = put("?version=1000000");
+    CHECK(low.status == 412);
+    CHECK(error_of(low)["data"]["parameter"] == "version");
+    CHECK(error_of(low)["data"]["version"] == 1000000);
     CHECK(put("?if_version=" + send(port, "HEAD", name).header("Shared-Tensor-Version")).status == 200);
 }
 

@@ -34,14 +34,19 @@ struct Store {
     /// The version, or why there is none: the reason, or the version that there is.
     std::string put(std::string_view name, std::uint64_t bytes = 1, std::optional<std::uint64_t> if_version = {},
                     std::string_view owner = "ann") {
-        return text(store.put(owner, name, std::make_shared<Content>(bytes, alive), if_version));
+        return text(store.put(owner, name, std::make_shared<Content>(bytes, alive), {if_version, {}}));
+    }
+    std::string put_as(std::uint64_t version, std::string_view name) {
+        return text(store.put("ann", name, std::make_shared<Content>(1, alive), {{}, version}));
     }
     std::string remove(std::string_view name, std::string_view owner = "ann") {
         return text(store.remove(owner, name, std::nullopt));
     }
     static std::string text(const std::variant<NamedPointer, TensorStore::Rejected>& made) {
         if (const auto* rejected = std::get_if<TensorStore::Rejected>(&made))
-            return rejected->conflict ? "conflict: " + std::to_string(rejected->version) : rejected->reason;
+            return rejected->conflict ? "conflict: " + std::to_string(rejected->version)
+                   : rejected->is_low ? "low: " + std::to_string(rejected->version)
+                                      : rejected->reason;
         const NamedPointer& named = std::get<NamedPointer>(made);
         return named == nullptr ? "nothing" : std::to_string(named->version);
     }
@@ -49,9 +54,7 @@ struct Store {
         const NamedPointer found = store.find(owner, name);
         return found == nullptr ? 0 : found->version;
     }
-    bool has_room(std::string_view name, std::uint64_t bytes) const {
-        return !store.rejection("ann", name, bytes, std::nullopt);
-    }
+    bool has_room(std::string_view name, std::uint64_t bytes) const { return !store.rejection("ann", name, bytes, {}); }
     std::string names(const runtime::NamedFilter& filter) const {
         std::string names;
         for (const auto& named : store.list(filter).list)
@@ -80,6 +83,19 @@ TEST_CASE("each name of each owner gets a new version with every put, also after
     CHECK(ann.version("a") == 0);
     CHECK(ann.put("a") == "3");
     CHECK(ann.version("b") == 1);
+}
+
+TEST_CASE("a put may name its version, which must be above the current one", "[tensor_store]") {
+    Store ann;
+    CHECK(ann.put_as(7, "a") == "7");
+    CHECK(ann.put_as(7, "a") == "low: 7");
+    CHECK(ann.put_as(6, "a") == "low: 7");
+    CHECK(ann.put_as(9, "a") == "9");
+    CHECK(ann.put("a") == "10");
+    CHECK(ann.put_as(2, "b") == "2");
+    ann.remove("a");
+    CHECK(ann.put_as(3, "c") == "3");  // versions of deleted names only hold for those that the store chooses
+    CHECK(ann.put("d") == "11");
 }
 
 TEST_CASE("of those who replace the same version at once one comes through", "[tensor_store]") {
