@@ -163,6 +163,10 @@ struct PullOptions {
     /// process, which is used for the other receivers. Not together with `previous`. Without it, and if the server
     /// takes no more receivers, all comes from the server.
     std::optional<SwarmOptions> swarm{};
+    /// A client of a server on this host. The tensors, if they have more than 1 MiB, lie in memory that is shared with
+    /// this server: put() of all of them by this client or a copy of it copies nothing. So a server gets a set of
+    /// another host.
+    std::optional<Client> shared_with{};
 };
 
 /// How a named tensor is sent over the network.

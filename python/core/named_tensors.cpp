@@ -115,9 +115,10 @@ nb::tuple publish_file(const PyNamedTensors& self, const std::string& name, cons
 
 NamedTensor get(const PyNamedTensors& self, const std::string& name, OptionalVersion version,
                 const std::optional<std::vector<std::string>>& members, const NamedTensor* previous, bool swarm,
-                bool remote, const nb::object& progress) {
+                const PyClient* shared_with, bool remote, const nb::object& progress) {
     PullOptions pull;
     if (swarm) pull.swarm.emplace();
+    if (shared_with != nullptr) pull.shared_with = shared_with->client;
     pull.version = version;
     if (previous != nullptr) pull.previous = *previous;
     pull.progress = progress_of(progress);
@@ -154,8 +155,8 @@ void define_named_tensors(nb::module_& module) {
         .def("publish_file", &publish_file, "name"_a, "path"_a, "metadata"_a, "if_version"_a.none(), "base"_a.none(),
              "version"_a.none(), "remote"_a, "progress"_a.none())
         .def("empty_set", &empty_set)
-        .def("get", &get, "name"_a, "version"_a.none(), "members"_a.none(), "previous"_a.none(), "swarm"_a, "remote"_a,
-             "progress"_a.none())
+        .def("get", &get, "name"_a, "version"_a.none(), "members"_a.none(), "previous"_a.none(), "swarm"_a,
+             "shared_with"_a.none(), "remote"_a, "progress"_a.none())
         .def("list",
              [](const PyNamedTensors& self, const std::string& prefix) {
                  nb::list list;

@@ -185,6 +185,7 @@ class NamedTensors:
         members: list[str] | None,
         previous: NamedTensor | None,
         swarm: bool,
+        shared_with: Client | None,
         remote: bool,
         progress: Callable[[int, int], Any] | None,
     ) -> NamedTensor: ...

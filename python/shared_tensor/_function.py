@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import functools
 import inspect
 import threading
 import typing
@@ -117,6 +118,9 @@ class Definition:
         version: str = "",
         framework: Any = None,
     ) -> None:
+        given = dict(locals())
+        del given["self"], given["function"]
+        self._given = given
         self.function = function
         self.name = name or function.__name__
         self.doc = inspect.cleandoc(function.__doc__ or "")
@@ -195,6 +199,9 @@ class Definition:
 
     def __repr__(self) -> str:
         return f"<{self.name}{self._signature} at {self.where}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(Definition, **self._given), (self.function,)
 
     def __getitem__(self, key: str) -> Any:
         """provider._registered_functions had dicts in shared-tensor 0.1."""

@@ -27,7 +27,12 @@ _CONTROL = 3  # the descriptor of the socket to the serving process (worker_proc
 def command(provider: SharedTensorProvider, options: list[tuple[str, str]]) -> list[str]:
     """The command of a worker process whose server has these options. Raises ValueError if another process cannot find
     the provider."""
-    module, name = _place_of(provider)
+    place = place_of(provider)
+    if place is None:
+        raise ValueError(
+            "processes: the provider must be a global variable of a module, so that worker processes find it"
+        )
+    module, name = place
     preparation = multiprocessing.spawn.get_preparation_data(f"worker of {name}")
     main = sys.modules["__main__"]
     if module == "__main__" and not {"init_main_from_name", "init_main_from_path"} & set(preparation):
@@ -46,8 +51,8 @@ def command(provider: SharedTensorProvider, options: list[tuple[str, str]]) -> l
     return [sys.executable, *flags, "-m", "shared_tensor._worker", json.dumps(description)]
 
 
-def _place_of(provider: SharedTensorProvider) -> tuple[str, str]:
-    """A module and a name in it; the main module only if there is no other."""
+def place_of(provider: SharedTensorProvider) -> tuple[str, str] | None:
+    """The module and the name in it of a global variable; the main module only if there is no other."""
     found = [
         (module_name, name)
         for module_name, module in list(sys.modules.items())
@@ -55,9 +60,7 @@ def _place_of(provider: SharedTensorProvider) -> tuple[str, str]:
         if value is provider and module_name != "__mp_main__"
     ]
     found.sort(key=lambda place: place[0] == "__main__")
-    if found:
-        return found[0]
-    raise ValueError("processes: the provider must be a global variable of a module, so that worker processes find it")
+    return found[0] if found else None
 
 
 def main(description: dict[str, Any]) -> None:

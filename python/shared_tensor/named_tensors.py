@@ -189,7 +189,8 @@ class NamedTensors:
         exist); else InvalidParams is raised. base: the tensors are those that differ from this version, which must be
         the current one, or are new; the other members and the other metadata stay as they are in this version, and
         nothing is copied of them. version: publish under this version and not the next one, so that copies on several
-        servers have the same; it must be above the current one, else InvalidParams is raised. Raises TypeError for members that are no tensors, and ServerOutOfMemory.
+        servers have the same; it must be above the current one, else InvalidParams is raised. Raises TypeError for
+        members that are no tensors, and ServerOutOfMemory.
         """
         content = tensors_of(name, tensors)
         with _reporter(progress, name) as report:
@@ -241,6 +242,7 @@ class NamedTensors:
         members: list[str] | None = None,
         previous: NamedTensor | None = None,
         swarm: bool = False,
+        shared_with: Client | None = None,
         progress: Progress = False,
     ) -> NamedTensor:
         """Reads `name`, or `set/member` for one tensor of a set. `members`: only these of a set. `previous`: any
@@ -248,7 +250,8 @@ class NamedTensors:
         write, are then taken from there: on this host they lie in the same memory, which is not mapped again. From
         another host only blocks of 64 KiB that differ are fetched; what the process has now is compared. `swarm`: from
         another host, processes that get the same version at the same time pass it on to each other; this process then
-        listens at a port that the kernel chooses. Raises ValueError for `previous` together with `version`, `members`
+        listens at a port that the kernel chooses. `shared_with`: the client of a server on this host; the tensors then
+        lie in memory that is shared with it, and publish() of all of them by this client copies nothing. Raises ValueError for `previous` together with `version`, `members`
         or `swarm`, and UnknownOrExpired if the name does not exist, or if `version` is not its current version."""
         if swarm and previous is not None:
             raise ValueError("previous and swarm cannot be used together")
@@ -256,7 +259,8 @@ class NamedTensors:
             raise ValueError("previous is for all members of the current version: leave out version and members")
         with _reporter(progress, name) as report:
             known = previous._core if previous is not None else None
-            core = self._core.get(name, version, members, known, swarm, self._is_remote(), report)
+            near = shared_with._core if shared_with is not None else None
+            core = self._core.get(name, version, members, known, swarm, near, self._is_remote(), report)
         return NamedTensor(core, _convert.converter(self._client._options.framework))
 
     def watch(self, name: str, after: int = 0, timeout: float = 30.0) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import importlib
 import os
 import threading
 import weakref
@@ -23,6 +24,7 @@ from .remote import function_of
 
 if TYPE_CHECKING:
     from .async_client import AsyncClient
+    from .ray import Handle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,6 +61,18 @@ def _write_whole(path: str, text: str) -> None:
     with open(partial, "w") as file:
         file.write(text)
     os.replace(partial, path)
+
+
+def _imported(module: str, name: str) -> SharedTensorProvider:
+    provider: SharedTensorProvider = getattr(importlib.import_module(module), name)
+    return provider
+
+
+def _rebuilt(name: str, version: str, functions: dict[str, Definition]) -> SharedTensorProvider:
+    provider = SharedTensorProvider(0, execution_mode="server", name=name, version=version)
+    provider._registered_functions = functions
+    _PROVIDERS.add(provider)
+    return provider
 
 
 class SharedTensorProvider:
@@ -344,6 +358,22 @@ class SharedTensorProvider:
             print(f"shared_tensor: {len(self._registered_functions)} functions at {url}", flush=True)
             wait_until(told)
         return self.stop()
+
+    def deploy(self, replicas: int = 1, **options: Any) -> Handle:
+        """Serves the functions in so many actors of a Ray cluster, and returns a handle that calls them: see
+        shared_tensor.ray.deploy()."""
+        from .ray import deploy
+
+        return deploy(self, replicas, **options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For actors of Ray: the module is imported there; functions of the main program are sent."""
+        from ._worker import place_of
+
+        place = place_of(self)
+        if place is not None and place[0] != "__main__":
+            return _imported, place
+        return _rebuilt, (self.name, self.version, self._registered_functions)
 
     def __enter__(self) -> SharedTensorProvider:
         return self

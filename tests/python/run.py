@@ -36,7 +36,7 @@ CHECKED = [
 EXAMPLES = ["fastapi", "uvicorn-worker", "gunicorn", "nbconvert", "ipykernel", "wordllama"]
 FRAMEWORKS = {
     "python-numpy": ["numpy", "opentelemetry-sdk", "opentelemetry-proto", *TEST, *CHECK],
-    "python-torch": [f"torch=={TORCH}", "jax", "numpy", *TEST, *EXAMPLES],
+    "python-torch": [f"torch=={TORCH}", "jax", "numpy", "ray[default]", *TEST, *EXAMPLES],
 }
 FULL = {
     "python-torch-oldest": ["torch<2", "numpy<2", *TEST],  # 1.13, which knows no NumPy 2

@@ -182,7 +182,9 @@ void PooledBuffer::Shelf::trim_later() noexcept try {
     trim(limits.idle_bytes);
 }
 
-PooledBuffer::~PooledBuffer() { shelf_->put(data_, capacity_); }
+PooledBuffer::~PooledBuffer() {
+    if (shelf_ != nullptr) shelf_->put(data_, capacity_);
+}
 
 BufferPool::BufferPool(Limits limits) : shelf_(std::make_shared<PooledBuffer::Shelf>(limits)) {}
 

@@ -10,7 +10,7 @@
 
 namespace shared_tensor {
 
-/// A buffer of a BufferPool: 64-byte aligned bytes whose pages stay mapped between uses.
+/// A buffer of a BufferPool: 64-byte aligned bytes whose pages stay mapped between uses. Or memory of another owner.
 /// Not thread-safe: the owner decides which thread writes.
 class PooledBuffer {
 public:
@@ -18,6 +18,9 @@ public:
 
     PooledBuffer(std::shared_ptr<Shelf> shelf, std::byte* data, std::size_t capacity)
         : shelf_(std::move(shelf)), data_(data), capacity_(capacity) {}
+    /// Views `capacity` bytes that `owner` keeps.
+    PooledBuffer(std::shared_ptr<const void> owner, std::byte* data, std::size_t capacity)
+        : owner_(std::move(owner)), data_(data), capacity_(capacity) {}
     PooledBuffer(const PooledBuffer&) = delete;
     PooledBuffer& operator=(const PooledBuffer&) = delete;
     ~PooledBuffer();
@@ -31,7 +34,8 @@ public:
     void resize(std::size_t size);
 
 private:
-    const std::shared_ptr<Shelf> shelf_;
+    const std::shared_ptr<Shelf> shelf_;  // null: the memory is of `owner_`
+    const std::shared_ptr<const void> owner_;
     std::byte* const data_;
     std::size_t size_ = 0;
     const std::size_t capacity_;

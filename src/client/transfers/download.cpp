@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -137,7 +138,7 @@ private:
 
     void fetch_rest() {
         const std::size_t there = first_.body->size();
-        std::shared_ptr<PooledBuffer> whole = transfer_.take(size_);
+        std::shared_ptr<PooledBuffer> whole = memory();
         whole->resize(static_cast<std::size_t>(size_));
         std::memcpy(whole->data(), first_.body->data(), there);
         first_.body = std::move(whole);
@@ -150,6 +151,15 @@ private:
         in_parallel(std::min(options_.connections, ranges.size()), ranges.size(), [&](std::uint64_t i) {
             if (!fetch_delta(ranges[i])) fetch(ranges[i]);
         });
+    }
+
+    /// For the whole file.
+    std::shared_ptr<PooledBuffer> memory() const {
+        if (!options_.shared_with) return transfer_.take(size_);
+        transfer_.check_size(size_);
+        const TensorRef shared =
+            options_.shared_with->empty_in_shared_memory({static_cast<std::int64_t>(size_)}, DType::uint8);
+        return std::make_shared<PooledBuffer>(shared.owner(), shared.mutable_data(), static_cast<std::size_t>(size_));
     }
 
     /// False if the server has no place for another receiver, or knows nothing of swarms.

@@ -37,7 +37,12 @@ net::ClientResponse Transfer::send(net::ClientRequest request) const {
 }
 
 std::shared_ptr<PooledBuffer> Transfer::take(std::uint64_t bytes) const {
-    if (bytes <= core_->options_.max_answer_bytes) return core_->here().dependencies.sender->take_buffer(bytes);
+    check_size(bytes);
+    return core_->here().dependencies.sender->take_buffer(bytes);
+}
+
+void Transfer::check_size(std::uint64_t bytes) const {
+    if (bytes <= core_->options_.max_answer_bytes) return;
     throw_failure({net::TransportError::Kind::too_large, true,
                    "it has " + std::to_string(bytes) + " bytes, more than this client takes"},
                   path_, core_->url());

@@ -58,6 +58,8 @@ public:
     net::ClientResponse send(net::ClientRequest request) const;
     /// Returns a buffer of at least `bytes`. Throws std::bad_alloc, and RpcError for a size above the client's limit.
     std::shared_ptr<PooledBuffer> take(std::uint64_t bytes) const;
+    /// Throws as take() does.
+    void check_size(std::uint64_t bytes) const;
 
     /// Calls `attempt(number)` until it succeeds, as often as the client repeats a call that is idempotent. `number`
     /// counts the tries without progress: `attempt` sets it to 0 if it made progress, and the next try then follows

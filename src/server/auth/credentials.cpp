@@ -118,7 +118,9 @@ std::vector<AccessToken> read_token_file(const std::string& path) {
     struct stat status {};
     std::ifstream file(path);
     if (!file || ::stat(path.c_str(), &status) != 0) reject_file(path, "the token file cannot be read");
-    if ((status.st_mode & 077) != 0) reject_file(path, "the token file is readable by others: chmod 600 it");
+    // Root may give it to the group of the process, as secret volumes of Kubernetes do.
+    const mode_t forbidden = status.st_uid == 0 && ::geteuid() != 0 ? 037 : 077;
+    if ((status.st_mode & forbidden) != 0) reject_file(path, "the token file is readable by others: chmod 600 it");
     std::vector<AccessToken> tokens;
     std::unordered_set<std::string> names;
     std::unordered_map<std::string, std::string> secrets;  // with the name of the token

@@ -143,6 +143,31 @@ TEST_CASE("every dtype and shape can be pushed and pulled", "[client][push][pull
     }
 }
 
+TEST_CASE("what is pulled into memory of another server is published there without a copy", "[client][pull]") {
+    const ExampleDaemon there, here;
+    const Client own = here.client();
+    const NamedTensors far(there.far()), near(own);
+    const TensorRef x = numbers(kCount);
+    far.push("x", x);
+    far.push("set", std::map<std::string, TensorRef>{{"a", x}, {"b", numbers(999'999)}, {"c", numbers(3)}});
+    for (const bool in_swarm : {false, true}) {
+        PullOptions pull{.shared_with = own};
+        if (in_swarm) pull.swarm.emplace();
+        const auto set = far.pull("set", pull).map();
+        CHECK(identical(set.at("a"), x));
+        const Published made = near.put("set", set);
+        CHECK(made.copied == 0);
+        CHECK(made.transport == "shm");
+        CHECK(near.put("x", far.pull("x", pull).tensor()).copied == 0);
+        CHECK(identical(near.get("x").tensor(), x));
+        const NamedTensor got = near.get("set");
+        CHECK(got.size() == 3);
+        CHECK(identical(got["b"], numbers(999'999)));
+    }
+    far.push("small", numbers(10));
+    CHECK(near.put("small", far.pull("small", {.shared_with = own}).tensor()).bytes == 40);
+}
+
 TEST_CASE("what cannot be pulled or pushed is said", "[client][push][pull]") {
     const ExampleDaemon server({"--max-upload-bytes", std::to_string(kBytes)});
     const NamedTensors far(server.far());

@@ -1,0 +1,119 @@
+"""Providers as actors of Ray."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from ._directory import NAMESPACE, actors
+from ._handle import Handle
+from ._serving import Serving, get
+
+if TYPE_CHECKING:
+    from ..provider import SharedTensorProvider
+
+
+class ReplicaServer:
+    """An actor that serves the functions of a provider."""
+
+    def __init__(self, provider: SharedTensorProvider, deployment: str, options: dict[str, Any]) -> None:
+        provider.execution_mode = "server"
+        name = f"replica-{ray.get_runtime_context().get_actor_id()[:28]}"
+        self._serving = Serving(provider, name, options, deployment)
+        self._serving.start()
+
+    def ready(self) -> None:
+        """Returns once the replica takes calls."""
+
+    def stop(self, drain_time: float) -> None:
+        """Takes no further calls, and waits for those in flight."""
+        self._serving.stop(drain_time)
+
+
+def _end(actor: Any, drain_time: float) -> None:
+    with contextlib.suppress(ray.exceptions.RayError):  # it may be dead or hang
+        get(actor.stop.remote(drain_time), drain_time + 10)
+    ray.kill(actor)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How further replicas are made."""
+
+    provider: SharedTensorProvider
+    actor: dict[str, Any]
+    serve: dict[str, Any]
+
+
+def deploy(
+    provider: SharedTensorProvider,
+    replicas: int = 1,
+    *,
+    name: str = "",
+    num_cpus: float = 1,
+    num_gpus: float = 0,
+    resources: dict[str, float] | None = None,
+    detached: bool = False,
+    actor_options: dict[str, Any] | None = None,
+    **options: Any,
+) -> Handle:
+    """Serves a provider's functions in so many actors, and returns a handle that calls them. Blocks until all replicas
+    take calls. They end with the last of the handles that this program made of this one by options(), or with the
+    program.
+
+    name: for handle(); default: the provider's name. num_cpus, num_gpus, resources: of each replica. detached: the
+    replicas go on until delete() ends them. actor_options: other options for Ray's actors; by default
+    they are spread over the nodes, and are started again if they crash or their node fails. options: of
+    SharedTensorProvider.start(), `workers` for example. The provider must be a global variable of a module that the
+    replicas can import, or of the main program, whose functions Ray then sends with what they use. Raises ValueError
+    for a name that is in use."""
+    name = name or provider.name
+    if not name or "#" in name or name.startswith("node-"):
+        raise ValueError(
+            "deploy: give name='...', by which handles find the deployment; without '#', and not 'node-...'"
+        )
+    if actors(f"{name}#"):
+        raise ValueError(f"deploy: there is a deployment {name!r}; shared_tensor.ray.delete({name!r}) ends it")
+    actor: dict[str, Any] = {
+        "num_cpus": num_cpus,
+        "num_gpus": num_gpus,
+        "resources": resources,
+        "max_restarts": -1,
+        "scheduling_strategy": "SPREAD",
+        **({"lifetime": "detached"} if detached else {}),
+        **(actor_options or {}),
+    }
+    made = Handle(name)
+    made._replicas.recipe = Recipe(provider, actor, options)
+    scale(made, replicas)
+    return made
+
+
+def scale(handle: Handle, replicas: int, *, drain_time: float = 10.0) -> None:
+    """Starts or ends replicas until there are so many. `handle`: of deploy(). Blocks until the new ones take calls;
+    those that end have `drain_time` seconds for calls in flight. Raises ValueError for a handle of another program, and
+    what Ray raises."""
+    recipe, kept = handle._replicas.recipe, handle._replicas.actors
+    if recipe is None:
+        raise ValueError(f"scale: {handle!r} was not made by deploy() in this program")
+    for number in sorted(kept)[replicas:]:
+        _end(kept.pop(number), drain_time)
+    new = [number for number in range(replicas) if number not in kept]
+    server = ray.remote(ReplicaServer)
+    for number in new:
+        options = {**recipe.actor, "name": f"{handle.name}#{number}", "namespace": NAMESPACE}
+        kept[number] = server.options(**options).remote(recipe.provider, handle.name, recipe.serve)
+    for number in new:
+        get(kept[number].ready.remote(), timeout=None)
+    handle._replicas.refresh(wait=True)
+
+
+def delete(name: str, *, drain_time: float = 10.0) -> bool:
+    """Ends the replicas of a deployment, whichever program made it. Returns False if there are none."""
+    found = actors(f"{name}#")
+    for actor in found:
+        _end(ray.get_actor(actor, NAMESPACE), drain_time)
+    return bool(found)

@@ -1,0 +1,47 @@
+"""Shows the metrics of a server among Ray's."""
+
+from __future__ import annotations
+
+import ssl
+import urllib.request
+
+from ray.util.metrics import Gauge
+
+from ._directory import Place
+
+
+class Metrics:
+    """Copies the counters and gauges of a server of this process to gauges of Ray, with the tag `server` beside their
+    own labels. One thread at a time. Ray shows metrics only if it is installed as `ray[default]`; else this does
+    nothing."""
+
+    def __init__(self, place: Place, token: str, authorities: str, server: str) -> None:
+        try:
+            from prometheus_client.parser import text_string_to_metric_families
+        except ImportError:
+            self._parse = None
+            return
+        self._parse = text_string_to_metric_families
+        self._request = urllib.request.Request(f"{place.url}/metrics", headers={"Authorization": f"Bearer {token}"})
+        self._tls = ssl.create_default_context(cafile=authorities) if authorities else None
+        self._server = server
+        self._gauges: dict[str, Gauge] = {}
+
+    def show(self) -> None:
+        """Blocks for a request to the server. Raises OSError."""
+        if self._parse is None:
+            return
+        with urllib.request.urlopen(self._request, timeout=5, context=self._tls) as answer:
+            text = answer.read().decode()
+        for family in self._parse(text):
+            if family.type not in ("counter", "gauge"):
+                continue
+            for sample in family.samples:
+                tags = {**sample.labels, "server": self._server}
+                self._gauge(sample.name, tuple(tags)).set(sample.value, tags)
+
+    def _gauge(self, name: str, tags: tuple[str, ...]) -> Gauge:
+        key = " ".join((name, *tags))
+        if key not in self._gauges:
+            self._gauges[key] = Gauge(name, tag_keys=tags)
+        return self._gauges[key]

@@ -1,0 +1,175 @@
+"""The server of a node: its named tensors, and copies of other nodes' named tensors."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from ..errors import InvalidParams, RpcError, UnknownOrExpired
+from ..named_tensors import NamedTensor, NamedTensors
+from ..provider import SharedTensorProvider
+from ._directory import NAMESPACE, Place
+from ._serving import Cluster, Serving, cluster, get
+
+IDLE_TIME = 600.0
+"""Seconds after the last use by a process of the node in which a node goes on to copy new versions of a name."""
+
+
+def _content(named: NamedTensor) -> Any:
+    return dict(named) if len(named) else named.tensor
+
+
+class NodeServer:
+    """An actor on each node that is used. Processes of the node call its functions by shared_tensor."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        provider = SharedTensorProvider(0, execution_mode="server", name="ray node")
+        functions = self.fetch, self.follow, self.reserve, self.give_up, self.hold, self.remove, self.versions
+        for function in functions:
+            provider.register(f"node.{function.__name__}", function, timeout=3600.0)
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._used: dict[str, float] = {}  # of names that other nodes published
+        own = cluster()
+        name = f"node-{own.node[:24]}"
+        self._directory = own.directory
+        self._newest: dict[str, int] = {}
+        self._changed = threading.Event()
+        self._serving = Serving(provider, name, {"workers": 16, **options}, on_versions=self._note)
+        self._client = own.client(self._serving.place, timeout=None, framework="none")
+        self._names = NamedTensors(self._client)
+        self._serving.start()
+        threading.Thread(target=self._follow_all, name="shared_tensor copies", daemon=True).start()
+
+    def place(self) -> Place:
+        """For other processes."""
+        return self._serving.place
+
+    # ---- functions for processes of the node
+
+    def reserve(self, name: str, if_version: int | None) -> list[int]:
+        """The version under which a process of this node may publish, or 0, and the newest version."""
+        return list(get(self._directory.reserve.remote(name, if_version)))
+
+    def give_up(self, name: str, version: int) -> None:
+        """A process of this node could not publish under a reserved version."""
+        get(self._directory.give_up.remote(name, version))
+
+    def hold(self, name: str, version: int) -> None:
+        """A process of this node has published."""
+        self._used.pop(name, None)
+        self._serving.hold(name, version)
+
+    def follow(self, name: str) -> None:
+        """Copies each new version to this node from now on."""
+        self._used[name] = time.monotonic()
+        if self._serving.held(name) is None:
+            self._serving.hold(name, 0)
+
+    def fetch(self, name: str) -> str:
+        """Copies the newest version to this node, if it lacks it. Returns why that is not possible, else ""."""
+        try:
+            version, places = get(self._directory.find.remote(name))
+            if name in self._used:
+                self._used[name] = time.monotonic()
+            self._copy(name, version, places)
+        except UnknownOrExpired as error:
+            return str(error)
+        return ""
+
+    def remove(self, name: str) -> bool:
+        """Removes a name on all nodes."""
+        return bool(get(self._directory.remove.remote(name)))
+
+    def versions(self, prefix: str) -> dict[str, int]:
+        """The newest version of each name."""
+        return dict(get(self._directory.versions.remote(prefix)))
+
+    # ---- copies
+
+    def _copy(self, name: str, version: int, places: list[Place]) -> int:
+        with self._locks[name]:
+            held = self._serving.held(name) or 0
+            if held >= version:
+                return held
+            for place in places:
+                try:
+                    return self._copy_from(place, name)
+                except RpcError as error:
+                    print(f"shared_tensor.ray: {name} version {version} from {place.url}: {error}", flush=True)
+                    if not isinstance(error, UnknownOrExpired):
+                        get(self._directory.leave.remote(place.id))
+        raise UnknownOrExpired(f"{name} version {version}: no node that has it could be reached")
+
+    def _copy_from(self, place: Place, name: str) -> int:
+        client = self._serving.cluster.client(place, timeout=None, framework="none")
+        pulled = NamedTensors(client).get(name, swarm=True, shared_with=self._client)
+        try:
+            self._names.publish(name, _content(pulled), metadata=pulled.metadata, version=pulled.version)
+        except InvalidParams:  # a process of this node has published a newer version meanwhile
+            return self._names.get(name).version
+        self._used.setdefault(name, time.monotonic())
+        self._serving.hold(name, pulled.version)
+        return pulled.version
+
+    def _note(self, newest: dict[str, int]) -> None:
+        self._newest = newest
+        self._changed.set()
+
+    def _follow_all(self) -> None:
+        """Not on the thread that reports: a copy may take minutes."""
+        while True:
+            self._changed.wait()
+            self._changed.clear()
+            for name, version in self._newest.items():
+                try:
+                    self._keep_up(name, version)
+                except (ray.exceptions.RayError, RpcError) as error:
+                    print(f"shared_tensor.ray: {name} version {version} is tried again: {error}", flush=True)
+
+    def _keep_up(self, name: str, newest: int) -> None:
+        """Copies what is new, and drops what was removed or is not used."""
+        held = self._serving.held(name)
+        if held is None:
+            return
+        if held and newest == 0:
+            self._drop(name)
+        elif time.monotonic() - self._used.get(name, time.monotonic()) > IDLE_TIME:
+            if held == 0 or self._is_elsewhere(name):
+                self._drop(name)
+        elif newest > held:
+            self._copy(name, *get(self._directory.find.remote(name)))
+
+    def _is_elsewhere(self, name: str) -> bool:
+        _, places = get(self._directory.find.remote(name))
+        return any(place.id != self._serving.place.id for place in places)
+
+    def _drop(self, name: str) -> None:
+        with self._locks[name]:
+            self._names.remove(name)
+            self._used.pop(name, None)
+            self._serving.hold(name, None)
+
+
+def node_server(own: Cluster) -> Place:
+    """The server of this node; starts it if there is none. Blocks."""
+    actor = (
+        ray.remote(NodeServer)
+        .options(
+            name=f"node-{own.node}",
+            namespace=NAMESPACE,
+            lifetime="detached",
+            get_if_exists=True,
+            num_cpus=0,
+            max_restarts=-1,
+            max_task_retries=-1,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(own.node, soft=False),
+        )
+        .remote({})
+    )
+    place: Place = get(actor.place.remote())
+    return place

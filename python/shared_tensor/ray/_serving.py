@@ -1,0 +1,177 @@
+"""A server in a process of Ray, which the directory knows."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ray
+
+from ..client import Client
+from ..errors import RpcError
+from ..provider import SharedTensorProvider
+from ._directory import HEARTBEAT, Place, Report, directory
+from ._metrics import Metrics
+
+
+def _tls() -> bool:
+    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
+
+
+def _path(name: str) -> str:
+    """A path in a folder that only this user can enter."""
+    folder = os.path.join(tempfile.gettempdir(), f"shared_tensor-{os.getuid()}")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    if os.stat(folder).st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user: remove it, or set TMPDIR")
+    return os.path.join(folder, name)
+
+
+def get(reference: Any, timeout: float | None = 60.0) -> Any:
+    """ray.get(), with the error that the actor raised."""
+    try:
+        return ray.get(reference, timeout=timeout)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+
+
+class Cluster:
+    """The directory and the token, as this process knows them."""
+
+    def __init__(self) -> None:
+        self.directory = directory()
+        self.token: str = get(self.directory.token.remote())
+        self.node: str = ray.get_runtime_context().get_node_id()
+
+    def client(self, place: Place, **options: Any) -> Client:
+        """A client of a server. On another node it shares no memory, whatever the machine."""
+        if place.node == self.node:
+            return Client(f"unix:{place.socket}", self.token, **options)
+        if _tls():
+            options["authorities"] = os.environ.get("RAY_TLS_CA_CERT", "")
+        return Client(place.url, self.token, local_socket="none", **options)
+
+
+_LOCK = threading.Lock()
+_CLUSTERS: dict[str, Cluster] = {}
+
+
+def forget() -> None:
+    """The next use asks for the directory again."""
+    with _LOCK:
+        _CLUSTERS.clear()
+
+
+def cluster() -> Cluster:
+    """The cluster that this process is connected to. Raises RuntimeError before ray.init()."""
+    if not ray.is_initialized():
+        raise RuntimeError("shared_tensor.ray needs a cluster: call ray.init() first")
+    job = ray.get_runtime_context().get_job_id() + ray.get_runtime_context().gcs_address
+    with _LOCK:
+        if job not in _CLUSTERS:
+            _CLUSTERS[job] = Cluster()
+        return _CLUSTERS[job]
+
+
+def _start(provider: SharedTensorProvider, token: str, path: str, options: dict[str, Any]) -> str:
+    """Starts the server at a port of this node's address and at PATH.sock, and returns its URL."""
+    if _tls():
+        options.setdefault("tls_certificate", os.environ.get("RAY_TLS_SERVER_CERT", ""))
+        options.setdefault("tls_key", os.environ.get("RAY_TLS_SERVER_KEY", ""))
+    with contextlib.suppress(FileNotFoundError):  # of a process that was killed
+        os.unlink(f"{path}.sock")
+    with open(f"{path}.token", "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(f"ray:{token}:admin\n")
+    host = ray.util.get_node_ip_address()
+    return provider.start(0, host, unix_socket=f"{path}.sock", token_file=f"{path}.token", **options)
+
+
+class Serving:
+    """Serves a provider from start() on, and reports to the directory. Any thread may use it.
+
+    `name`: of the Unix socket, at most 40 characters. If a process that was started again has the same name, clients of
+    the node go on with it. `on_versions` is called on a thread of this class with the answer to each report."""
+
+    def __init__(
+        self,
+        provider: SharedTensorProvider,
+        name: str,
+        options: dict[str, Any],
+        deployment: str = "",
+        on_versions: Callable[[dict[str, int]], None] | None = None,
+    ) -> None:
+        self.cluster = cluster()
+        self._path = _path(name)
+        self.place = Place(secrets.token_hex(8), self.cluster.node, "", f"{self._path}.sock")
+        self._provider = provider
+        self._options = options
+        self._deployment = deployment
+        functions = provider._registered_functions.values()
+        self._repeatable = frozenset(one.name for one in functions if one.idempotent or one.cache_ms > 0)
+        self._on_versions = on_versions
+        self._held: dict[str, int] = {}
+        self._lock = threading.Lock()  # held until the server's URL is known
+        self._stop = threading.Event()
+
+    def start(self) -> None:
+        """Blocks until the directory knows the server. Functions may run before this returns."""
+        with self._lock:
+            url = _start(self._provider, self.cluster.token, self._path, dict(self._options))
+            self.place = dataclasses.replace(self.place, url=url)
+            sent = self._report()
+        get(sent)
+        authorities = os.environ.get("RAY_TLS_CA_CERT", "") if _tls() else ""
+        self._metrics = Metrics(self.place, self.cluster.token, authorities, self._deployment or "node")
+        threading.Thread(target=self._keep_reporting, name="shared_tensor reports", daemon=True).start()
+
+    def _report(self, known: dict[str, int] | None = None) -> Any:
+        """Sends a report; needs the lock, so that reports arrive in their order."""
+        report = Report(self.place, self._deployment, self._repeatable, dict(self._held))
+        return self.cluster.directory.report.remote(report, known)
+
+    def hold(self, name: str, version: int | None) -> None:
+        """Reports that this node has this version; None: that it has none."""
+        with self._lock:
+            if version is None:
+                self._held.pop(name, None)
+            else:
+                self._held[name] = max(version, self._held.get(name, 0))
+            sent = self._report()
+        get(sent)
+
+    def held(self, name: str) -> int | None:
+        """The version that this node has; None: it does not follow the name."""
+        with self._lock:
+            return self._held.get(name)
+
+    def _keep_reporting(self) -> None:
+        known: dict[str, int] | None = None
+        while not self._stop.is_set():
+            try:
+                with self._lock:
+                    sent = self._report(known)
+                known = get(sent, 10 * HEARTBEAT)
+                if self._on_versions is not None:
+                    self._on_versions(known)
+                self._metrics.show()
+            except (ray.exceptions.RayError, RpcError, OSError) as error:
+                print(f"shared_tensor.ray: a report failed and is repeated: {error}", flush=True)
+                known = None
+                time.sleep(HEARTBEAT / 2)
+
+    def stop(self, drain_time: float | None = None) -> None:
+        """Leaves the directory, and ends the server: see SharedTensorProvider.stop()."""
+        self._stop.set()
+        with contextlib.suppress(ray.exceptions.RayError):  # then the report expires
+            get(self.cluster.directory.leave.remote(self.place.id), HEARTBEAT)
+        self._provider.stop(drain_time)
+        for suffix in "sock", "token":
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{self._path}.{suffix}")
