@@ -28,8 +28,10 @@ CHECKED = [
     "tests/dashboard",
     "examples",
     "benchmarks/batching_bench.py",
+    "benchmarks/checkpoint_bench.py",
     "benchmarks/python_bench.py",
     "benchmarks/python_bench_peers.py",
+    "benchmarks/ray_bench.py",
     "scripts/docs",
     "docs/site",
 ]

@@ -44,13 +44,14 @@ def test_each_example_runs(provider: Any, monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_the_examples_of_weights_run(provider: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch", minversion="2.1")
+    pytest.importorskip("torch", minversion="2.3")
     monkeypatch.setenv("SHARED_TENSOR_URL", provider.url)
     page = REPOSITORY / "docs/weights.md"
     names: dict[str, Any] = {}
     for example in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
         exec(compile(example, str(page), "exec"), names)
-    names["names"].remove("policy")
+    for name in ("policy", "checkpoint"):
+        names["names"].remove(name)
 
 
 def test_the_readmes_functions_serve_the_readmes_client(start_provider: Any) -> None:

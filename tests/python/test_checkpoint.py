@@ -1,0 +1,181 @@
+"""Checkpoints of torch.distributed.checkpoint in a server."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import pickle
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from conftest import HERE
+
+import shared_tensor
+from shared_tensor import NamedTensors
+
+torch = pytest.importorskip("torch", minversion="2.3")
+if not torch.distributed.is_available():
+    pytest.skip("this torch has no torch.distributed", allow_module_level=True)
+
+import torch.distributed.checkpoint as dcp  # noqa: E402
+from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402
+
+from shared_tensor.checkpoint import PublishedReader, PublishedWriter  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # of DCP without a process group
+
+
+@pytest.fixture(autouse=True)
+def clean(client: shared_tensor.Client) -> Iterator[None]:
+    yield
+    names = NamedTensors(client)
+    for left in names.list():
+        names.remove(left.name)
+
+
+def trained(step: int) -> tuple[Any, Any]:
+    torch.manual_seed(step)
+    model = torch.nn.Sequential(torch.nn.Linear(300, 200), torch.nn.BatchNorm1d(200)).to(torch.float32)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.1 * step)
+    model(torch.randn(4, 300)).sum().backward()
+    optimiser.step()
+    return model, optimiser
+
+
+def state(model: Any, optimiser: Any, extra: dict[str, Any]) -> dict[str, Any]:
+    return {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "extra": extra}
+
+
+def equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return bool(one == other)
+
+
+def test_what_is_saved_is_loaded(client: shared_tensor.Client) -> None:
+    extra = {"step": 3, "losses": [1.5, torch.arange(5)], "name": "run", "half": torch.ones(3, dtype=torch.bfloat16)}
+    saved = state(*trained(1), extra)
+    dcp.save(saved, storage_writer=PublishedWriter("run", client))
+    empty = {
+        "step": 0,
+        "losses": [0.0, torch.zeros(5, dtype=torch.long)],
+        "name": "",
+        "half": torch.zeros(3).bfloat16(),
+    }
+    read = state(*trained(2), empty)
+    assert not equal(read, saved)
+    dcp.load(read, storage_reader=PublishedReader("run", client))
+    assert equal(read, saved)
+
+
+def test_the_tensors_of_one_process_are_members_of_one_set(client: shared_tensor.Client) -> None:
+    model, _ = trained(1)
+    dcp.save(model.state_dict(), storage_writer=PublishedWriter("model", client))
+    other, _ = trained(2)
+    attached = shared_tensor.attach(other, "model", client=client, strict=False)
+    assert equal(other.state_dict(), model.state_dict())
+    attached.detach()
+    assert [info.name for info in NamedTensors(client).list()] == ["model"]
+
+
+def test_a_newer_checkpoint_replaces_the_older_one(client: shared_tensor.Client) -> None:
+    writer, reader = PublishedWriter("run", client), PublishedReader("run", client)
+    value = {"x": torch.zeros(3)}
+    for step in (1, 2):
+        dcp.save({"x": torch.full((3,), float(step))}, storage_writer=writer)
+        dcp.load(value, storage_reader=reader)
+        assert value["x"].tolist() == [step] * 3
+    dcp.save({"x": torch.full((3,), 7.0)}, checkpoint_id="other", storage_writer=writer)
+    dcp.load(value, checkpoint_id="other", storage_reader=PublishedReader("run", client))
+    assert value["x"].tolist() == [7] * 3
+
+
+def test_a_save_that_dies_leaves_the_checkpoint_before(client: shared_tensor.Client) -> None:
+    class Dies(PublishedWriter):
+        def finish(self, *_: Any, **__: Any) -> None:
+            raise RuntimeError("killed")
+
+    dcp.save({"x": torch.ones(3)}, storage_writer=PublishedWriter("run", client))
+    with pytest.raises(CheckpointException, match="killed"):
+        dcp.save({"x": torch.zeros(3)}, storage_writer=Dies("run", client))
+    value = {"x": torch.zeros(3)}
+    dcp.load(value, storage_reader=PublishedReader("run", client))
+    assert value["x"].tolist() == [1] * 3
+
+
+def test_a_checkpoint_that_was_replaced_while_it_is_loaded_is_not_mixed(client: shared_tensor.Client) -> None:
+    class Slow(PublishedReader):
+        def prepare_local_plan(self, plan: Any) -> Any:
+            dcp.save({"x": torch.zeros(3)}, storage_writer=PublishedWriter("run", client))
+            return super().prepare_local_plan(plan)
+
+    dcp.save({"x": torch.ones(3)}, storage_writer=PublishedWriter("run", client))
+    with pytest.raises(CheckpointException, match="load again"):
+        dcp.load({"x": torch.zeros(3)}, storage_reader=Slow("run", client))
+
+
+def test_what_is_no_checkpoint_is_rejected(client: shared_tensor.Client) -> None:
+    with pytest.raises(CheckpointException, match="Unknown or expired"):
+        dcp.load({"x": torch.zeros(3)}, storage_reader=PublishedReader("nothing", client))
+    NamedTensors(client).publish("weights", {"a": torch.ones(3)})
+    with pytest.raises(CheckpointException, match="not a checkpoint"):
+        dcp.load({"x": torch.zeros(3)}, storage_reader=PublishedReader("weights", client))
+    with pytest.raises(CheckpointException, match="name"):
+        dcp.save({"x": torch.zeros(3)}, checkpoint_id="a/b", storage_writer=PublishedWriter("run", client))
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(pathlib.Path(os.environ["EVIL"])),)
+
+
+def test_a_value_that_could_run_code_is_not_loaded(
+    client: shared_tensor.Client, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVIL", str(tmp_path / "ran"))
+    dcp.save({"value": Evil(), "x": torch.zeros(2)}, storage_writer=PublishedWriter("run", client))
+    with pytest.raises(CheckpointException, match="Weights only load failed"):
+        dcp.load({"value": 1, "x": torch.ones(2)}, storage_reader=PublishedReader("run", client))
+    assert not (tmp_path / "ran").exists()
+    pickle.loads(pickle.dumps(Evil()))  # it would have
+    assert (tmp_path / "ran").exists()
+
+
+def run_ranks(client: shared_tensor.Client, count: int, what: str) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    command = [sys.executable, str(HERE / "checkpoint_ranks.py"), client.url, port]
+    ranks = [
+        subprocess.Popen(
+            [*command, str(rank), str(count), what], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for rank in range(count)
+    ]
+    try:
+        for rank in ranks:
+            said = rank.communicate(timeout=120)[0]
+            assert rank.returncode == 0, said
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+
+
+def test_other_ranks_load_other_parts(client: shared_tensor.Client) -> None:
+    pytest.importorskip("torch", minversion="2.5")
+    run_ranks(client, 3, "save")
+    parts = [f"ranks.{slot}.{rank}" for slot in range(2) for rank in range(3)]
+    assert [info.name for info in NamedTensors(client).list()] == ["ranks", *parts]
+    run_ranks(client, 2, "load")
+    run_ranks(client, 2, "save")  # takes the place of what three ranks saved
+    left = [f"ranks.{slot}.{rank}" for slot in range(2) for rank in range(2)]
+    assert [info.name for info in NamedTensors(client).list()] == ["ranks", *left]
