@@ -44,6 +44,32 @@ FULL = {
     "python-torch-oldest": ["torch<2", "numpy<2", *TEST],  # 1.13, which knows no NumPy 2
     "python-torch-newest": ["torch", "numpy", *TEST],
 }
+# What vLLM's weight transfer imports. All of vLLM needs another torch, and a GPU.
+VLLM = [
+    "vllm==0.33.0",
+    "apache-tvm-ffi",
+    "cachetools",
+    "cbor2",
+    "cloudpickle",
+    "einops",
+    "jiter",
+    "llguidance",
+    "msgspec",
+    "openai",
+    "openai-harmony",
+    "partial-json-parser",
+    "pillow",
+    "py-cpuinfo",
+    "pybase64",
+    "regex",
+    "rich",
+    "shellingham",
+    "sniffio",
+    "transformers",
+    "typer",
+    "uvloop",
+    "xgrammar",
+]
 OTHER_PYTHONS = ["python3.10", "python3.11", "python3.12", "python3.13", "python3.14"]
 
 
@@ -75,16 +101,18 @@ def build(python: str, werror: bool) -> pathlib.Path:
     return [*folder.glob(f"shared_tensor-*-{tag}-*.whl"), *folder.glob("shared_tensor-*-cp312-abi3-*.whl")][0]
 
 
-def test(environment: Environment, wheel: pathlib.Path, check: bool, arguments: list[str]) -> bool:
+def test(environment: Environment, wheel: pathlib.Path, check: bool, arguments: list[str], *more: str) -> bool:
+    """more: packages that are installed without what they depend on."""
     with tempfile.TemporaryDirectory() as folder:
         python = environment.layer(pathlib.Path(folder) / "environment")
-        install(python, "--no-deps", wheel)
+        install(python, "--no-deps", wheel, *more)
         if check:
             run(python, "-m", "ruff", "check", *CHECKED, cwd=REPOSITORY)
             run(python, "-m", "ruff", "format", "--check", *CHECKED, cwd=REPOSITORY)
             run(python, "-m", "mypy", "--python-executable", python, cwd=REPOSITORY)
         print("[python] pytest in", environment.folder.name, flush=True)
-        tests = [python, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/python", *arguments]
+        files = "tests/python/test_vllm.py" if more else "tests/python"
+        tests = [python, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", files, *arguments]
         with_wheel = dict(os.environ, SHARED_TENSOR_WHEEL=str(wheel))
         return subprocess.run(tests, cwd=REPOSITORY, env=with_wheel).returncode == 0
 
@@ -93,7 +121,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--werror", action="store_true", help="build the wheel with warnings as errors")
     parser.add_argument("--full", action="store_true", help="also other versions of torch and of Python")
-    parser.add_argument("--only", help="one environment: " + ", ".join([*FRAMEWORKS, *FULL]))
+    parser.add_argument("--only", help="one environment: " + ", ".join([*FRAMEWORKS, *FULL, "python-vllm"]))
     parser.add_argument("--environments", type=pathlib.Path, help="folder; default: beside the dependencies")
     parser.add_argument("pytest", nargs="*", help="arguments for pytest")
     options = parser.parse_args()
@@ -109,6 +137,10 @@ def main() -> int:
             environment = Environment(options.environments, name, requirements)
             if not test(environment, wheel, "ruff" in requirements, options.pytest):
                 failed.append(environment.folder.name)
+    if options.full or options.only == "python-vllm":
+        environment = Environment(options.environments, "python-torch", FRAMEWORKS["python-torch"])
+        if not test(environment, wheel, False, options.pytest, *VLLM):
+            failed.append("python-vllm")
     if options.full:
         for version, python in other_pythons().items():
             if version != version_of(sys.executable):
