@@ -70,17 +70,20 @@ inline std::string qualified_name(std::string_view written, const std::type_info
     return whole ? std::string(written) : scope + std::string(written);
 }
 
+inline std::string place_of(const char* file, int line) { return std::string(file) + ':' + std::to_string(line); }
+
 /// Adds a record to the module's list, while the module is loaded. Records are never destroyed, because a worker may
 /// still run at exit.
-template <class F, class Options>
-const ShareRecord* share(const std::string& name, const char* file, int line, F callable, Options options) {
-    const FunctionRecord* function =
-        options([&](const auto&... option) {
-            return make_function_record(wire_name(name), std::string(file) + ':' + std::to_string(line),
-                                        std::move(callable), option...);
-        }).release();
-    share_records = new ShareRecord{function, share_records};
+inline const ShareRecord* add_record(std::unique_ptr<FunctionRecord> function) {
+    share_records = new ShareRecord{function.release(), share_records};
     return share_records;
+}
+
+template <class F, class Options>
+const ShareRecord* share(std::string_view name, const char* file, int line, F callable, Options options) {
+    return add_record(options([&](const auto&... option) {
+        return make_function_record(wire_name(name), place_of(file, line), std::move(callable), option...);
+    }));
 }
 
 /// Describes a plugin. The daemon checks it before it uses anything else of the plugin.

@@ -78,6 +78,8 @@ class PublishedWriter(StorageWriter):
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Called by DCP."""
+        if not kwargs.get("use_collectives", True):
+            raise ValueError("PublishedWriter: use_collectives=False is not possible, because one rank must know all")
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
         """Called by DCP."""
@@ -85,6 +87,8 @@ class PublishedWriter(StorageWriter):
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Called by DCP."""
+        if not all(plan.usable for plan in plans):
+            raise ValueError("PublishedWriter: enable_plan_caching=True is not possible: each save has its own parts")
         self._slot = 1 - self._slot_now()
         if len(plans) == 1:
             return [dataclasses.replace(plans[0], storage_data="")]
@@ -161,8 +165,9 @@ def _read_index(read: NamedTensor) -> dict[str, Any]:
 
 class PublishedReader(StorageReader):
     """Reads the newest checkpoint that was published as `name`. `checkpoint_id` of dcp.load() is another name. From
-    another host each rank fetches the members that it needs. `client`: of the server; None: SHARED_TENSOR_URL. Raises
-    UnknownOrExpired if there is no such name, ValueError if it is no checkpoint, or if ranks found different ones."""
+    another host each rank fetches the members that it needs. `client`: of the server; None: SHARED_TENSOR_URL.
+    dcp.load() raises DCP's CheckpointException, which is no Exception, with the reason: there is no such name, it is no
+    checkpoint, or a new one was published meanwhile."""
 
     def __init__(self, name: str, client: Client | None = None) -> None:
         self._name = name

@@ -113,6 +113,8 @@ class SharedTensorTrainerEngine(TrainerWeightTransferEngine[SharedTensorTrainerI
         """Called by WeightTransferTrainerFactory. Tells the workers where the weights will be."""
         if source is None or not source.implements_iter_full():
             raise ValueError("the backend shared_tensor needs a WeightSource that implements iter_full()")
+        if any(one.owners is not None and 0 not in one.owners for one in source.metadata):
+            raise ValueError("the backend shared_tensor needs a source of which rank 0 owns every parameter")
         made = cls(init_info, client, source)
         if made.is_sender:
             client.init_weight_transfer_engine({"url": made._names._client.url, "name": init_info.name})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import pickle
+import secrets
 import socket
 import subprocess
 import sys
@@ -84,6 +85,19 @@ def test_the_tensors_of_one_process_are_members_of_one_set(client: shared_tensor
     assert equal(other.state_dict(), model.state_dict())
     attached.detach()
     assert [info.name for info in NamedTensors(client).list()] == ["model"]
+
+
+def test_what_would_write_into_an_earlier_checkpoint_is_rejected(client: shared_tensor.Client) -> None:
+    name = f"Planner{secrets.token_hex(4)}"  # plans are cached by the name of the class
+    planner = type(name, (dcp.DefaultSavePlanner,), {})(enable_plan_caching=True)
+    dcp.save({"x": torch.ones(3)}, storage_writer=PublishedWriter("run", client), planner=planner)
+    with pytest.raises(CheckpointException, match="enable_plan_caching"):
+        dcp.save({"x": torch.zeros(3)}, storage_writer=PublishedWriter("run", client), planner=planner)
+    with pytest.raises(ValueError, match="use_collectives"):
+        PublishedWriter("run", client).set_up_storage_writer(True, rank=0, use_collectives=False)
+    value = {"x": torch.zeros(3)}
+    dcp.load(value, storage_reader=PublishedReader("run", client))
+    assert value["x"].tolist() == [1] * 3
 
 
 def test_a_newer_checkpoint_replaces_the_older_one(client: shared_tensor.Client) -> None:

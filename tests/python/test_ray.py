@@ -158,6 +158,8 @@ def test_a_deployment_is_scaled_and_ended(tmp_path: pathlib.Path) -> None:
     fleet.scale(made, 1)
     until(lambda: len(made.replicas()) == 1)
     assert len({made.pid() for _ in range(12)}) == 1
+    with pytest.raises(ValueError, match="0 or more"):
+        fleet.scale(made, -1)
     with pytest.raises(ValueError, match="was not made by deploy"):
         fleet.scale(fleet.handle("scaled"), 2)
     with pytest.raises(ValueError, match="there is a deployment"):
@@ -356,9 +358,9 @@ def test_the_directory_forgets_servers_that_do_not_report() -> None:
 
     async def steps() -> None:
         clock = Clock()
-        directory = Directory("token", time.time(), clock)
+        directory = Directory("token", False, clock)
         places = [Place(name, name, "", "") for name in "ab"]
-        version, _ = await directory.reserve("w", None)
+        version, _ = await directory.reserve("w", None, "a")
         await directory.report(Report(places[0], held={"w": version}), None)
         await directory.report(Report(places[1], held={"w": 0}), None)
         assert await directory.find("w") == (1, [places[0]])
@@ -366,10 +368,47 @@ def test_the_directory_forgets_servers_that_do_not_report() -> None:
         await directory.report(Report(places[1], held={"w": 0}), None)
         clock.now = 11
         assert await directory.versions("") == {}
-        assert await directory.reserve("w", 0) == (2, 0)  # the lost version does not come back
-        assert await directory.reserve("w", 0) == (0, 0)  # another process publishes after this version
+        assert await directory.reserve("w", 0, "b") == (2, 0)  # the lost version does not come back
+        assert await directory.reserve("w", 0, "b") == (2, 0)  # Ray has repeated the call
+        assert await directory.reserve("w", 0, "c") == (0, 0)  # another process publishes after this version
         await directory.give_up("w", 2)
-        assert await directory.reserve("w", 0) == (3, 0)
+        assert await directory.reserve("w", 0, "d") == (3, 0)
+
+    asyncio.run(steps())
+
+
+def test_a_removal_leaves_what_is_being_published() -> None:
+    import asyncio
+
+    async def steps() -> None:
+        directory = Directory("token", False, Clock())
+        place = Place("a", "a", "", "")
+        await directory.report(Report(place, held={"w": (await directory.reserve("w", None, "a"))[0]}), None)
+        version, _ = await directory.reserve("w", None, "b")
+        assert await directory.remove("w")
+        assert await directory.versions("") == {}
+        assert await directory.report(Report(place, held={"w": version}, number=2), None) == {"w": 2}
+        assert await directory.find("w") == (2, [place])
+        await directory.report(Report(place, held={"w": 1}, number=1), None)  # it comes late
+        assert await directory.find("w") == (2, [place])
+
+    asyncio.run(steps())
+
+
+def test_of_two_nodes_that_do_not_use_a_version_one_keeps_it() -> None:
+    import asyncio
+
+    async def steps() -> None:
+        directory = Directory("token", False, Clock())
+        for name in "ab":
+            await directory.report(Report(Place(name, name, "", name), held={"w": 3}), None)
+        assert await directory.release("a", "w")
+        assert not await directory.release("b", "w")
+        await directory.report(
+            Report(Place("a", "a", "", "a"), held={"w": 3}, number=1), None
+        )  # it has not dropped it yet
+        assert not await directory.release("b", "w")
+        assert (await directory.find("w"))[1] == [Place("b", "b", "", "b")]
 
     asyncio.run(steps())
 
@@ -378,12 +417,15 @@ def test_a_new_directory_learns_what_the_servers_have() -> None:
     import asyncio
 
     async def steps() -> None:
-        before = time.monotonic()
-        directory = Directory("token", time.time() - 60)
+        before, now = time.monotonic(), time.time()
+        directory = Directory("token", True)
         find = asyncio.ensure_future(directory.find("w"))
         await directory.report(Report(Place("a", "a", "", ""), held={"w": 7}), None)
         assert (await find)[0] == 7
         assert time.monotonic() - before >= 2.9
-        assert await directory.reserve("w", None) == (8, 7)
+        version, newest = await directory.reserve("w", None, "a")
+        assert newest == 7
+        assert version >= int(now)  # above all that the directory before may have given away
+        assert await directory.reserve("w", None, "b") == (version + 1, 7)
 
     asyncio.run(steps())

@@ -119,3 +119,7 @@ def test_a_trainer_without_whole_tensors_is_rejected(client: shared_tensor.Clien
     info = backend.SharedTensorTrainerInfo(name="policy", url=client.url, rank=0)
     with pytest.raises(ValueError, match="iter_full"):
         backend.SharedTensorTrainerEngine.trainer_init(info, client=Workers(1), source=None)
+    source = transfer.ModuleSource(Model())
+    source.metadata[0] = transfer.ParamMeta("layers.0.weight", torch.float32, (200, 300), owners=(1,))
+    with pytest.raises(ValueError, match="rank 0 owns"):
+        backend.SharedTensorTrainerEngine.trainer_init(info, client=Workers(1), source=source)

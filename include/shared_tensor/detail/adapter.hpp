@@ -3,7 +3,10 @@
 // Turns a callable into a FunctionRecord: it reads the arguments with Codec, calls the callable, and writes the result.
 
 #include <array>
+#include <cstddef>
+#include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -43,209 +46,285 @@ void apply_option(FunctionOptions& options, const option::Option<Apply>& option)
     option.apply(options);
 }
 inline void apply_option(FunctionOptions& options, execution runs) { options.runs = runs; }
-inline void apply_option(FunctionOptions&, const option::Name&) {}
-template <class T>
-void apply_option(FunctionOptions&, const option::Default<T>&) {}
+
+/// A parameter's type, as far as it does not depend on the function.
+struct ParameterType {
+    Flow flow = Flow::value;
+    void (*schema)(ValueWriter schema) = nullptr;  ///< of a stream: of its items
+};
+template <class Stored>
+constexpr ParameterType parameter_type() {
+    if constexpr (kIsStream<Stored>) {
+        return {kIsReader<Stored> ? Flow::reader : Flow::writer,
+                [](ValueWriter schema) { Codec<typename Stored::Item>::schema(schema); }};
+    } else {
+        return {Flow::value, [](ValueWriter schema) { Codec<Stored>::schema(schema); }};
+    }
+}
+template <class Stored>
+void write_result_schema(ValueWriter schema) {
+    if constexpr (std::is_void_v<Stored>) {
+        write_type(schema, "null");
+    } else {
+        Codec<Stored>::schema(schema);
+    }
+}
+
+/// A parameter's default: a value of the parameter's type.
+struct DefaultValue {
+    std::shared_ptr<const void> value{};  ///< null: the parameter has no default
+    void (*write)(const void* value, ValueWriter writer) = nullptr;
+};
+template <class Stored>
+DefaultValue default_of(Stored value) {
+    return {std::make_shared<const Stored>(std::move(value)), [](const void* stored, ValueWriter writer) {
+                Codec<Stored>::write(writer, *static_cast<const Stored*>(stored));
+            }};
+}
+
+// The templates below are instantiated for each shared function, so they hold only what depends on its types. All else
+// is in classes without parameters, and in functions that are instantiated once for each type: a plugin with many
+// functions compiles in half of the time.
+
+class AdapterBase : public FunctionRecord {
+public:
+    std::string_view name() const final { return name_; }
+    const FunctionOptions& options() const final { return options_; }
+    std::string where() const final { return where_; }
+    std::span<const ParameterInfo> parameters() const final { return parameters_; }
+    void parameter_schema(std::size_t index, ValueWriter schema) const final { types_[index].schema(schema); }
+    void default_value(std::size_t index, ValueWriter value) const final {
+        if (const DefaultValue& one = defaults_[index]; one.value != nullptr) one.write(one.value.get(), value);
+    }
+    void result_schema(ValueWriter schema) const final { result_schema_(schema); }
+
+    Binding bind(const ValueSource& source, std::span<const ValueSource::Node> nodes) const noexcept final {
+        std::size_t reading = 0;
+        try {
+            return {bind_all(source, nodes, reading), std::nullopt};
+        } catch (...) {
+            return {nullptr, current_failure_noexcept(reading < parameters_.size() ? parameters_[reading].name : "")};
+        }
+    }
+
+    /// Throws InvalidValue if the parameter has no default.
+    const void* default_of_missing(std::size_t index) const {
+        const void* const value = defaults_[index].value.get();
+        if (value == nullptr) throw InvalidValue({}, "a value: the parameter is required", "nothing");
+        return value;
+    }
+
+protected:
+    /// `types` must outlive the record.
+    AdapterBase(std::string name, std::string where, std::span<const ParameterType> types,
+                void (*write_schema)(ValueWriter))
+        : parameters_(types.size()),
+          defaults_(types.size()),
+          name_(std::move(name)),
+          where_(std::move(where)),
+          types_(types),
+          result_schema_(write_schema) {}
+
+    /// Call it once names and defaults are known.
+    void complete() {
+        for (std::size_t i = 0; i < parameters_.size(); ++i) {
+            ParameterInfo& info = parameters_[i];
+            if (info.name.empty()) info.name = "arg" + std::to_string(i);
+            info.flow = types_[i].flow;
+            info.required = info.flow == Flow::value && defaults_[i].value == nullptr;
+        }
+    }
+
+    FunctionOptions options_;
+    std::vector<ParameterInfo> parameters_;
+    std::vector<DefaultValue> defaults_;
+
+private:
+    /// `reading` is the index of the argument that is being read.
+    virtual std::unique_ptr<BoundCall> bind_all(const ValueSource& source, std::span<const ValueSource::Node> nodes,
+                                                std::size_t& reading) const = 0;
+
+    std::string name_;
+    std::string where_;
+    const std::span<const ParameterType> types_;
+    void (*const result_schema_)(ValueWriter);
+};
+
+/// Reads an argument, or takes its default. Sets `reading` to its index.
+template <class Stored>
+[[gnu::noinline]] Stored read_argument(const AdapterBase& record, const ValueSource& source, ValueSource::Node node,
+                                       std::size_t index, std::size_t& reading) {
+    reading = index;
+    if constexpr (kIsStream<Stored>) {
+        return {};
+    } else {
+        if (node != nullptr) return Codec<Stored>::read(ValueReader(source, node));
+        [[maybe_unused]] const void* const value = record.default_of_missing(index);
+        if constexpr (std::is_copy_constructible_v<Stored>) {
+            return *static_cast<const Stored*>(value);
+        } else {
+            throw InvalidValue({}, "a value: the default cannot be copied", "nothing");
+        }
+    }
+}
+
+template <class Stored>
+[[gnu::noinline]] void write_result(ValueWriter result, const Stored& value) {
+    Codec<Stored>::write(result, value);
+}
+
+/// Connects a stream to the call; does nothing for a value.
+template <class Stored>
+void attach([[maybe_unused]] Stored& stored, [[maybe_unused]] const Context& context,
+            [[maybe_unused]] std::size_t index) {
+    if constexpr (kIsStream<Stored>) {
+        if (context.streams() == nullptr) throw std::logic_error("a function with streams was called without streams");
+        if constexpr (kIsReader<Stored>) {
+            stored = Stored(context.streams()->source(index));
+        } else {
+            stored = Stored(context.streams()->sink(index));
+        }
+    }
+}
+
+class BoundBase : public BoundCall {
+public:
+    std::optional<CallFailure> run(Context& context, ValueWriter result) noexcept final {
+        try {
+            const CurrentContext current(context);
+            const auto without_grad = no_grad_ && framework != nullptr ? framework->without_grad() : nullptr;
+            call(context, result);
+            return std::nullopt;
+        } catch (...) {
+            return own(current_failure_noexcept());
+        }
+    }
+
+protected:
+    explicit BoundBase(bool no_grad) : no_grad_(no_grad) {}
+
+private:
+    virtual void call(Context& context, ValueWriter result) = 0;
+
+    /// An InvalidValue from the function's own code or its result is the function's failure, not -32602.
+    static CallFailure own(CallFailure failure) noexcept {
+        if (failure.kind != CallFailure::Kind::invalid_params || failure.item) return failure;
+        CallFailure of_function;
+        try {
+            of_function.type = "shared_tensor::InvalidValue";
+            of_function.message = InvalidValue(failure.parameter, failure.expected, failure.got).what();
+        } catch (...) {
+            of_function.kind = CallFailure::Kind::out_of_memory;
+        }
+        return of_function;
+    }
+
+    const bool no_grad_;
+};
+
+/// How many of the first `count` options name a parameter.
+constexpr std::size_t count_names(const bool* names, std::size_t count) {
+    std::size_t sum = 0;
+    for (std::size_t i = 0; i < count; ++i)
+        sum += names[i] ? 1 : 0;
+    return sum;
+}
 
 template <class F, bool kTakesContext, class R, class... P>
-class Adapter final : public FunctionRecord {
+class Adapter final : public AdapterBase {
     using Arguments = std::tuple<typename Parameter<P>::Stored...>;
-    using Defaults = std::tuple<std::optional<typename Parameter<P>::Stored>...>;
-    using Rules = ResultRules<R>;
-    static constexpr std::size_t kCount = sizeof...(P);
+    using Indices = std::index_sequence_for<P...>;
+    using Result = typename ResultRules<R>::Stored;
+    static constexpr std::array<ParameterType, sizeof...(P)> kTypes{parameter_type<typename Parameter<P>::Stored>()...};
 
 public:
     template <class... Options>
     Adapter(std::string name, std::string where, F callable, const Options&... options)
-        : name_(std::move(name)), where_(std::move(where)), callable_(std::move(callable)) {
-        constexpr std::size_t kNames = (0 + ... + std::size_t{kNamesParameter<Options>});
-        static_assert(kNames == 0 || kNames == kCount,
+        : AdapterBase(std::move(name), std::move(where), kTypes, &write_result_schema<Result>),
+          callable_(std::move(callable)) {
+        static constexpr bool kNames[] = {kNamesParameter<Options>..., false};
+        constexpr std::size_t kNamed = count_names(kNames, sizeof...(Options));
+        static_assert(kNamed == 0 || kNamed == sizeof...(P),
                       "SHARE: name all parameters with arg(\"...\"), one each and in order (not Context&), or none");
-        (apply_option(options_, options), ...);
-        [[maybe_unused]] const auto names = std::tuple_cat(naming(options)...);
-        each_parameter([&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
-            if constexpr (I < kNames) name_parameter<I>(std::get<I>(names));
-            complete_parameter<I>();
-        });
-    }
-
-    std::string_view name() const override { return name_; }
-    const FunctionOptions& options() const override { return options_; }
-    std::string where() const override { return where_; }
-    std::span<const ParameterInfo> parameters() const override { return parameters_; }
-
-    void parameter_schema(std::size_t index, ValueWriter schema) const override {
-        each_parameter([&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
-            using Stored = std::tuple_element_t<I, Arguments>;
-            if (I != index) return;
-            if constexpr (kIsStream<Stored>) {
-                Codec<typename Stored::Item>::schema(schema);
-            } else {
-                Codec<Stored>::schema(schema);
-            }
-        });
-    }
-    void default_value(std::size_t index, ValueWriter value) const override {
-        each_parameter([&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
-            using Stored = std::tuple_element_t<I, Arguments>;
-            if constexpr (!kIsStream<Stored>) {
-                if (I == index && std::get<I>(defaults_)) Codec<Stored>::write(value, *std::get<I>(defaults_));
-            }
-        });
-    }
-    void result_schema(ValueWriter schema) const override {
-        if constexpr (std::is_void_v<R>) {
-            write_type(schema, "null");
-        } else {
-            Codec<typename Rules::Stored>::schema(schema);
+        if constexpr (kNamed == 0 || kNamed == sizeof...(P)) {
+            [&]<std::size_t... K>(std::index_sequence<K...>) { (take_option<count_names(kNames, K)>(options), ...); }
+            (std::index_sequence_for<Options...>());
         }
-    }
-
-    Binding bind(const ValueSource& source, std::span<const ValueSource::Node> nodes) const noexcept override {
-        std::size_t reading = 0;
-        try {
-            return {bind_all(source, nodes, reading, std::index_sequence_for<P...>()), std::nullopt};
-        } catch (...) {
-            return {nullptr, current_failure_noexcept(storage_[reading].name)};
-        }
+        [this]<std::size_t... I>(std::index_sequence<I...>) { (add_default<I>(), ...); }
+        (Indices());
+        complete();
     }
 
 private:
-    class Bound final : public BoundCall {
+    class Bound final : public BoundBase {
     public:
-        Bound(const F& callable, bool no_grad, Arguments arguments)
-            : callable_(callable), no_grad_(no_grad), arguments_(std::move(arguments)) {}
-
-        std::optional<CallFailure> run(Context& context, ValueWriter result) noexcept override {
-            try {
-                const CurrentContext current(context);
-                const auto without_grad = no_grad_ && framework != nullptr ? framework->without_grad() : nullptr;
-                each_parameter([&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
-                    attach<I>(std::get<I>(arguments_), context);
-                });
-                invoke(context, result, std::index_sequence_for<P...>());
-                return std::nullopt;
-            } catch (...) {
-                return own(current_failure_noexcept());
-            }
-        }
+        template <std::size_t... I>
+        Bound(const Adapter& record, [[maybe_unused]] const ValueSource& source,
+              [[maybe_unused]] std::span<const ValueSource::Node> nodes, [[maybe_unused]] std::size_t& reading,
+              std::index_sequence<I...>)
+            : BoundBase(record.options_.no_grad),
+              callable_(record.callable_),
+              arguments_{read_argument<std::tuple_element_t<I, Arguments>>(record, source, nodes[I], I, reading)...} {}
 
     private:
-        /// An InvalidValue from the function's own code or its result is the function's failure, not -32602.
-        static CallFailure own(CallFailure failure) noexcept {
-            if (failure.kind != CallFailure::Kind::invalid_params || failure.item) return failure;
-            CallFailure of_function;
-            try {
-                of_function.type = "shared_tensor::InvalidValue";
-                of_function.message = InvalidValue(failure.parameter, failure.expected, failure.got).what();
-            } catch (...) {
-                of_function.kind = CallFailure::Kind::out_of_memory;
-            }
-            return of_function;
-        }
-
-        template <std::size_t I, class Stored>
-        static void attach(Stored& stored, const Context& context) {
-            if constexpr (kIsStream<Stored>) {
-                if (context.streams() == nullptr)
-                    throw std::logic_error("a function with streams was called without streams");
-                if constexpr (kIsReader<Stored>) {
-                    stored = Stored(context.streams()->source(I));
-                } else {
-                    stored = Stored(context.streams()->sink(I));
-                }
-            }
-        }
+        void call(Context& context, ValueWriter result) override { call_with(context, result, Indices()); }
 
         template <std::size_t... I>
-        void invoke(Context& context, ValueWriter result, std::index_sequence<I...>) {
-            const auto call = [&]() -> R {
+        void call_with([[maybe_unused]] Context& context, ValueWriter result, std::index_sequence<I...>) {
+            (attach(std::get<I>(arguments_), context, I), ...);
+            const auto run = [&]() -> R {
                 if constexpr (kTakesContext) {
                     return callable_(context, pass<P>(std::get<I>(arguments_))...);
                 } else {
-                    static_cast<void>(context);
                     return callable_(pass<P>(std::get<I>(arguments_))...);
                 }
             };
             if constexpr (std::is_void_v<R>) {
-                call();
+                run();
                 result.null();
             } else {
-                Codec<typename Rules::Stored>::write(result, call());
+                write_result<Result>(result, run());
             }
         }
 
         const F& callable_;  // lives in the adapter, which outlives every call
-        const bool no_grad_;
         Arguments arguments_;
     };
 
-    template <class Each>
-    static void each_parameter(Each each) {
-        [&]<std::size_t... I>(std::index_sequence<I...>) { (each(std::integral_constant<std::size_t, I>()), ...); }
-        (std::index_sequence_for<P...>());
-    }
-
-    template <class Option>
-    static auto naming(const Option& option) {
+    /// `I`: the parameter that an option with a name is for.
+    template <std::size_t I, class Option>
+    void take_option(const Option& option) {
         if constexpr (kNamesParameter<Option>) {
-            return std::tuple<const Option&>(option);
+            parameters_[I].name = std::string(option.name);
+            take_default<I>(option);
         } else {
-            return std::tuple<>();
+            apply_option(options_, option);
         }
     }
     template <std::size_t I>
-    void name_parameter(const option::Name& option) {
-        parameters_[I].name = std::string(option.name);
-    }
+    void take_default(const option::Name&) {}
     template <std::size_t I, class T>
-    void name_parameter(const option::Default<T>& option) {
+    void take_default(const option::Default<T>& option) {
         using Stored = std::tuple_element_t<I, Arguments>;
         static_assert(kFitsAsDefault<Stored, T>,
                       "SHARE: the default in arg(\"...\") = value does not fit the parameter's type");
-        if constexpr (kFitsAsDefault<Stored, T>) std::get<I>(defaults_).emplace(option.value);
-        parameters_[I].name = std::string(option.name);
+        if constexpr (kFitsAsDefault<Stored, T>) defaults_[I] = default_of<Stored>(Stored(option.value));
     }
-
+    /// A parameter of type std::optional may be left out.
     template <std::size_t I>
-    void complete_parameter() {
+    void add_default() {
         using Stored = std::tuple_element_t<I, Arguments>;
-        ParameterInfo& info = parameters_[I];
-        if (info.name.empty()) info.name = "arg" + std::to_string(I);
         if constexpr (kIsOptional<Stored>) {
-            if (!std::get<I>(defaults_)) std::get<I>(defaults_).emplace(std::nullopt);
+            if (defaults_[I].value == nullptr) defaults_[I] = default_of<Stored>(std::nullopt);
         }
-        info.required = !std::get<I>(defaults_).has_value() && !kIsStream<Stored>;
-        if constexpr (kIsStream<Stored>) info.flow = kIsReader<Stored> ? Flow::reader : Flow::writer;
     }
 
-    template <std::size_t... I>
-    std::unique_ptr<BoundCall> bind_all([[maybe_unused]] const ValueSource& source,
-                                        [[maybe_unused]] std::span<const ValueSource::Node> nodes,
-                                        [[maybe_unused]] std::size_t& reading, std::index_sequence<I...>) const {
-        return std::make_unique<Bound>(callable_, options_.no_grad, Arguments{read<I>(source, nodes[I], reading)...});
-    }
-    template <std::size_t I>
-    std::tuple_element_t<I, Arguments> read(const ValueSource& source, ValueSource::Node node,
-                                            std::size_t& reading) const {
-        reading = I;
-        if constexpr (kIsStream<std::tuple_element_t<I, Arguments>>)
-            return {};
-        else if (node != nullptr)
-            return Codec<std::tuple_element_t<I, Arguments>>::read(ValueReader(source, node));
-        if constexpr (std::is_copy_constructible_v<std::tuple_element_t<I, Arguments>>) {
-            if (const auto& fallback = std::get<I>(defaults_)) return *fallback;
-        }
-        throw InvalidValue({}, "a value: the parameter is required", "nothing");
+    std::unique_ptr<BoundCall> bind_all(const ValueSource& source, std::span<const ValueSource::Node> nodes,
+                                        std::size_t& reading) const override {
+        return std::make_unique<Bound>(*this, source, nodes, reading, Indices());
     }
 
-    std::string name_;
-    std::string where_;
-    F callable_;
-    FunctionOptions options_;
-    std::array<ParameterInfo, kCount == 0 ? 1 : kCount> storage_{};
-    std::span<ParameterInfo> parameters_{storage_.data(), kCount};
-    Defaults defaults_;
+    const F callable_;
 };
 
 template <class F>

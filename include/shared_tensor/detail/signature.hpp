@@ -33,13 +33,19 @@ struct Signature {
         "pick one with static_cast");
 };
 template <class R, class... P>
-struct Signature<std::function<R(P...)>> {
+struct SignatureOf {
     template <template <class, class...> class Use>
     using Apply = Use<R, P...>;
     /// Whether F may be called as const.
     template <class F>
     static constexpr bool kConst = std::is_invocable_v<const F&, P...>;
 };
+template <class R, class... P>
+struct Signature<std::function<R(P...)>> : SignatureOf<R, P...> {};
+template <class R, class... P>
+struct Signature<R (*)(P...)> : SignatureOf<R, P...> {};
+template <class R, class... P>
+struct Signature<R (*)(P...) noexcept> : SignatureOf<R, P...> {};
 template <class F>
 requires requires(F callable) { std::function(callable); }
 struct Signature<F> : Signature<decltype(std::function(std::declval<F>()))> {};

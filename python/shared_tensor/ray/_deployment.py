@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -96,19 +97,25 @@ def scale(handle: Handle, replicas: int, *, drain_time: float = 10.0) -> None:
     """Starts or ends replicas until there are so many. `handle`: of deploy(). Blocks until the new ones take calls;
     those that end have `drain_time` seconds for calls in flight. Raises ValueError for a handle of another program, and
     what Ray raises."""
+    if replicas < 0:
+        raise ValueError(f"scale: replicas={replicas}: use 0 or more")
     recipe, kept = handle._replicas.recipe, handle._replicas.actors
     if recipe is None:
         raise ValueError(f"scale: {handle!r} was not made by deploy() in this program")
+    alive = actors(f"{handle.name}#")
+    for number in [number for number in kept if f"{handle.name}#{number}" not in alive]:
+        del kept[number]  # it failed for good, or delete() has ended it
     for number in sorted(kept)[replicas:]:
         _end(kept.pop(number), drain_time)
-    new = [number for number in range(replicas) if number not in kept]
+    free = (number for number in itertools.count() if number not in kept)
+    new = list(itertools.islice(free, max(replicas - len(kept), 0)))
     server = ray.remote(ReplicaServer)
     for number in new:
         options = {**recipe.actor, "name": f"{handle.name}#{number}", "namespace": NAMESPACE}
         kept[number] = server.options(**options).remote(recipe.provider, handle.name, recipe.serve)
     for number in new:
         get(kept[number].ready.remote(), timeout=None)
-    handle._replicas.refresh(wait=True)
+    handle._replicas.refresh(wait=60)
 
 
 def delete(name: str, *, drain_time: float = 10.0) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,23 +48,28 @@ class Report:
     """Functions that may run twice for one call."""
     held: dict[str, int] = field(default_factory=dict)
     """Version of each name on a node; 0: the node waits for the first version."""
+    number: int = 0
+    """Of this report: Ray may deliver two of a server in the other order."""
 
 
 class Directory:
     """An asyncio actor. It knows only what servers report, and they report it again: so it needs no disk, and Ray may
-    start it again on any node."""
+    start it again on any node. It cannot know the versions that an earlier directory gave away and that no node has:
+    so the versions of a directory that was started again begin at the seconds since 1970."""
 
-    def __init__(self, token: str, created: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """created: by the system's clock, when Ray was told to make the actor. Ray gives it again after a failure."""
+    def __init__(self, token: str, again: bool | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """again: Ray started it again; None: asks Ray."""
         self._token = token
+        again = _was_started_again() if again is None else again
+        self._first = int(time.time()) if again else 1
         self._clock = clock
         self._reports: dict[str, tuple[float, Report]] = {}
         self._highest: dict[str, int] = {}  # of each name; also of versions that are lost
-        self._claims: dict[str, tuple[int, float]] = {}  # versions reserved with if_version, and when
-        self._removed: dict[str, int] = {}  # the highest version that was removed
+        self._claims: dict[str, tuple[int, float, str]] = {}  # versions reserved with if_version, when, and by whom
+        self._released: dict[tuple[str, str], int] = {}  # versions that servers may drop, and will no longer report
+        self._removed: dict[str, int] = {}  # the newest version when the name was removed
         self._changed = asyncio.Event()
-        is_new = abs(time.time() - created) < 5 * HEARTBEAT
-        self._complete_at = clock() + (0 if is_new else 1.5 * HEARTBEAT)
+        self._complete_at = clock() + (1.5 * HEARTBEAT if again else 0)
 
     async def token(self) -> str:
         return self._token
@@ -108,14 +114,21 @@ class Directory:
     def _note(self, report: Report) -> None:
         place = report.place
         _, before = self._reports.get(place.id, (0.0, None))
+        if before is not None and before.number > report.number:
+            return
         if before is None:  # it may have been started again
             for other in [entry.place for _, entry in self._reports.values()]:
                 if (other.node, other.socket) == (place.node, place.socket):
                     del self._reports[other.id]
+        for key, version in [entry for entry in self._released.items() if entry[0][0] == place.id]:
+            if report.held.get(key[1]) == version:
+                del report.held[key[1]]
+            else:
+                del self._released[key]
         self._reports[place.id] = (self._clock(), report)
         for name, version in report.held.items():
             self._highest[name] = max(self._highest.get(name, 0), version)
-            if version >= self._claims.get(name, (version + 1, 0.0))[0]:
+            if name in self._claims and version >= self._claims[name][0]:
                 del self._claims[name]
         if before is None or before.held != report.held:
             self._tell()
@@ -145,24 +158,36 @@ class Directory:
         newest = {name: self._newest(name)[0] for name in sorted(found)}
         return {name: version for name, version in newest.items() if version}
 
-    async def reserve(self, name: str, if_version: int | None) -> tuple[int, int]:
+    async def reserve(self, name: str, if_version: int | None, request: str) -> tuple[int, int]:
         """A version for a publication, which no other gets, and the newest version. The first is 0 if `if_version` is
-        not the newest, or if another process publishes after it now."""
+        not the newest, or if another process publishes after it now. `request`: the same if Ray repeats the call."""
         await self._complete()
         newest = self._newest(name)[0]
         if if_version is not None:
-            claimed, since = self._claims.get(name, (0, 0.0))
+            claimed, since, claimant = self._claims.get(name, (0, 0.0, ""))
+            if claimant == request:
+                return claimed, newest
             if if_version != newest or (claimed > newest and self._clock() - since < _CLAIM):
                 return 0, newest
-        self._highest[name] = self._highest.get(name, 0) + 1
+        self._highest[name] = max(self._highest.get(name, 0) + 1, self._first)
         if if_version is not None:
-            self._claims[name] = (self._highest[name], self._clock())
+            self._claims[name] = (self._highest[name], self._clock(), request)
         return self._highest[name], newest
 
     async def give_up(self, name: str, version: int) -> None:
         """A publication under a reserved version has failed."""
-        if self._claims.get(name, (0, 0.0))[0] == version:
+        if name in self._claims and self._claims[name][0] == version:
             del self._claims[name]
+
+    async def release(self, id: str, name: str) -> bool:
+        """Forgets that a server has a name, if another one has its newest version: the server may then drop it."""
+        report = self._reports[id][1] if id in self._reports else None
+        if report is None or name not in report.held:
+            return False
+        if not any(place.id != id for place in self._newest(name)[1]):
+            return False
+        self._released[id, name] = report.held.pop(name)
+        return True
 
     async def remove(self, name: str) -> bool:
         """Removes a name on all nodes. False if there is none."""
@@ -170,9 +195,17 @@ class Directory:
         newest, _ = self._newest(name)
         if not newest:
             return False
-        self._removed[name] = self._highest[name]
+        self._removed[name] = newest  # not what is being published now
         self._tell()
         return True
+
+
+def _was_started_again() -> bool:
+    if not ray.is_initialized():
+        return False
+    with warnings.catch_warnings():  # Ray deprecates what this property itself uses
+        warnings.simplefilter("ignore")
+        return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
 
 def actors(begin: str) -> list[str]:
@@ -196,5 +229,5 @@ def directory(**options: Any) -> Any:
             max_concurrency=10_000,
             **options,
         )
-        .remote(secrets.token_hex(32), time.time())
+        .remote(secrets.token_hex(32))
     )

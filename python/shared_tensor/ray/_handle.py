@@ -54,8 +54,8 @@ class _Replicas:
         self._question: Any = None
         self._turn = itertools.count()
 
-    def refresh(self, wait: bool) -> None:
-        """Asks the directory if the last answer is old. Blocks for the answer only if `wait`."""
+    def refresh(self, wait: float) -> None:
+        """Asks the directory if the last answer is old. Blocks at most `wait` seconds for the answer."""
         with self._lock:
             if self._question is None and (wait or time.monotonic() - self._asked_at > HEARTBEAT):
                 self._question = self.cluster.directory.replicas.remote(self.deployment)
@@ -63,7 +63,7 @@ class _Replicas:
             question = self._question
         if question is None:
             return
-        ready, _ = ray.wait([question], timeout=HEARTBEAT if wait else 0)
+        ready, _ = ray.wait([question], timeout=wait)
         if not ready:
             return
         try:
@@ -140,7 +140,7 @@ class Handle:
 
     def replicas(self) -> list[Replica]:
         """The replicas that are alive, those of this node first. Asks the directory."""
-        self._replicas.refresh(wait=True)
+        self._replicas.refresh(wait=HEARTBEAT)
         own = self._replicas.cluster.node
         return [Replica(place.id, place.node, place.url, place.node == own) for place, _ in self._replicas.ordered()]
 
@@ -179,11 +179,11 @@ class Handle:
         return getattr(self._receipts, "last", None)
 
     def _run(self, method: str, work: Callable[[Client], T]) -> T:
-        self._replicas.refresh(wait=False)
+        self._replicas.refresh(wait=0)
         timeout = self._options["timeout"]
         deadline = None if timeout is None else time.monotonic() + timeout
         last: RpcError | None = None
-        for delay in itertools.chain((0.02, 0.05, 0.1, 0.2), itertools.repeat(0.5)):
+        for delay in itertools.chain((0, 0.02, 0.05, 0.1, 0.2), itertools.repeat(0.5)):
             for place, client in self._replicas.ordered():
                 try:
                     return self._run_on(place, client, deadline, work)
@@ -197,16 +197,18 @@ class Handle:
                         raise
             if deadline is not None and time.monotonic() + delay > deadline:
                 break
-            if last is not None:
-                time.sleep(delay)
-            self._replicas.refresh(wait=True)
+            time.sleep(delay)
+            left = HEARTBEAT if deadline is None else max(deadline - time.monotonic(), 0)
+            self._replicas.refresh(wait=min(HEARTBEAT, left))
         raise last or DeadlineExceeded(f"{self._deployment} has no replica that could be reached in {timeout:g} s")
 
     def _run_on(self, place: Place, pooled: Client, deadline: float | None, work: Callable[[Client], T]) -> T:
         client = self._clients.get(place.id)
         if client is None:
+            if len(self._clients) > 1000:  # replicas that were started again have other ids
+                self._clients.clear()
             client = self._clients[place.id] = pooled.options(**self._options)
-        elif deadline is not None and (left := deadline - time.monotonic()) < self._options["timeout"] - 0.01:
+        if deadline is not None and (left := deadline - time.monotonic()) < self._options["timeout"] - 0.01:
             client = pooled.options(**{**self._options, "timeout": max(left, 0.001)})  # not the first try
         made = work(client)
         if client.last_receipt is not None:

@@ -23,15 +23,25 @@ class Metrics:
             return
         self._parse = text_string_to_metric_families
         self._request = urllib.request.Request(f"{place.url}/metrics", headers={"Authorization": f"Bearer {token}"})
-        self._tls = ssl.create_default_context(cafile=authorities) if authorities else None
+        tls = ssl.create_default_context(cafile=authorities) if authorities else None
+        # No proxy of the environment: it would get the token.
+        self._open = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls)
+        ).open
         self._server = server
         self._gauges: dict[str, Gauge] = {}
 
     def show(self) -> None:
-        """Blocks for a request to the server. Raises OSError."""
+        """Blocks for a request to the server. Prints why it failed."""
+        try:
+            self._show()
+        except Exception as error:
+            print(f"shared_tensor.ray: no metrics: {error}", flush=True)
+
+    def _show(self) -> None:
         if self._parse is None:
             return
-        with urllib.request.urlopen(self._request, timeout=5, context=self._tls) as answer:
+        with self._open(self._request, timeout=5) as answer:
             text = answer.read().decode()
         for family in self._parse(text):
             if family.type not in ("counter", "gauge"):

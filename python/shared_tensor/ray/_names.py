@@ -73,9 +73,9 @@ class ClusterNames(NamedTensors):
                 if isinstance(data, dict) and data.get("parameter") == "version":
                     continue  # meanwhile the node has copied a newer version of another node
                 raise
-            self._node.call("node.hold", name, version)
-            return made
-        raise RuntimeError(f"{name}: other nodes publish it faster than this one")
+            if self._node.call("node.hold", name, version):
+                return made
+        raise RuntimeError(f"{name}: other nodes publish it faster than this one, or its server fails again and again")
 
     def publish(self, name: str, tensors: Any, *, if_version: int | None = None, **options: Any) -> Published:
         """As NamedTensors.publish(). `if_version` and `base` are versions of the cluster."""
@@ -135,7 +135,7 @@ def attach(model: Any, name: str, *, strict: bool = True) -> Attached:
 
 def shutdown() -> None:
     """Ends the servers of all nodes, with what was published, and the directory. Deployments end with what made them.
-    Their processes start a new directory when they use one again."""
+    Other processes that used them must be started again."""
     for name in (*actors("node-"), "directory"):
         ray.kill(ray.get_actor(name, NAMESPACE))
     with _LOCK:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 import threading
 import time
 from collections import defaultdict
@@ -10,7 +12,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ..errors import InvalidParams, RpcError, UnknownOrExpired
+from ..errors import InvalidParams, RpcError, TransportFailure, UnknownOrExpired
 from ..named_tensors import NamedTensor, NamedTensors
 from ..provider import SharedTensorProvider
 from ._directory import NAMESPACE, Place
@@ -32,12 +34,14 @@ class NodeServer:
         functions = self.fetch, self.follow, self.reserve, self.give_up, self.hold, self.remove, self.versions
         for function in functions:
             provider.register(f"node.{function.__name__}", function, timeout=3600.0)
-        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._copying: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # taken before the next
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # what the server has, and says
         self._used: dict[str, float] = {}  # of names that other nodes published
         own = cluster()
         name = f"node-{own.node[:24]}"
         self._directory = own.directory
         self._newest: dict[str, int] = {}
+        self._again_at: dict[str, float] = {}  # when a name is tried again
         self._changed = threading.Event()
         self._serving = Serving(provider, name, {"workers": 16, **options}, on_versions=self._note)
         self._client = own.client(self._serving.place, timeout=None, framework="none")
@@ -53,16 +57,20 @@ class NodeServer:
 
     def reserve(self, name: str, if_version: int | None) -> list[int]:
         """The version under which a process of this node may publish, or 0, and the newest version."""
-        return list(get(self._directory.reserve.remote(name, if_version)))
+        return list(get(self._directory.reserve.remote(name, if_version, secrets.token_hex(8))))
 
     def give_up(self, name: str, version: int) -> None:
         """A process of this node could not publish under a reserved version."""
         get(self._directory.give_up.remote(name, version))
 
-    def hold(self, name: str, version: int) -> None:
-        """A process of this node has published."""
-        self._used.pop(name, None)
-        self._serving.hold(name, version)
+    def hold(self, name: str, version: int) -> bool:
+        """A process of this node has published. Returns False if that is lost: the server was started again."""
+        with self._locks[name]:
+            if not any(info.name == name and info.version >= version for info in self._names.list(name)):
+                return False
+            self._used.pop(name, None)
+            self._serving.hold(name, version)
+            return True
 
     def follow(self, name: str) -> None:
         """Copies each new version to this node from now on."""
@@ -92,29 +100,32 @@ class NodeServer:
     # ---- copies
 
     def _copy(self, name: str, version: int, places: list[Place]) -> int:
-        with self._locks[name]:
+        with self._copying[name]:
             held = self._serving.held(name) or 0
             if held >= version:
                 return held
             for place in places:
+                client = self._serving.cluster.client(place, timeout=None, framework="none")
                 try:
-                    return self._copy_from(place, name)
+                    pulled = NamedTensors(client).get(name, swarm=True, shared_with=self._client)
                 except RpcError as error:
                     print(f"shared_tensor.ray: {name} version {version} from {place.url}: {error}", flush=True)
-                    if not isinstance(error, UnknownOrExpired):
+                    if isinstance(error, TransportFailure):
                         get(self._directory.leave.remote(place.id))
+                    continue
+                with self._locks[name]:
+                    return self._take(name, pulled)
         raise UnknownOrExpired(f"{name} version {version}: no node that has it could be reached")
 
-    def _copy_from(self, place: Place, name: str) -> int:
-        client = self._serving.cluster.client(place, timeout=None, framework="none")
-        pulled = NamedTensors(client).get(name, swarm=True, shared_with=self._client)
+    def _take(self, name: str, pulled: NamedTensor) -> int:
         try:
             self._names.publish(name, _content(pulled), metadata=pulled.metadata, version=pulled.version)
-        except InvalidParams:  # a process of this node has published a newer version meanwhile
-            return self._names.get(name).version
+            version = pulled.version
+        except InvalidParams:  # a process of this node has published a newer version
+            version = self._names.get(name).version
         self._used.setdefault(name, time.monotonic())
-        self._serving.hold(name, pulled.version)
-        return pulled.version
+        self._serving.hold(name, version)
+        return version
 
     def _note(self, newest: dict[str, int]) -> None:
         self._newest = newest
@@ -126,31 +137,37 @@ class NodeServer:
             self._changed.wait()
             self._changed.clear()
             for name, version in self._newest.items():
+                if time.monotonic() < self._again_at.get(name, 0):
+                    continue
                 try:
                     self._keep_up(name, version)
-                except (ray.exceptions.RayError, RpcError) as error:
-                    print(f"shared_tensor.ray: {name} version {version} is tried again: {error}", flush=True)
+                    self._again_at.pop(name, None)
+                except Exception as error:  # the other names go on
+                    self._again_at[name] = time.monotonic() + 10
+                    print(f"shared_tensor.ray: {name} version {version} is tried again in 10 s: {error}", flush=True)
 
     def _keep_up(self, name: str, newest: int) -> None:
         """Copies what is new, and drops what was removed or is not used."""
         held = self._serving.held(name)
         if held is None:
             return
-        if held and newest == 0:
-            self._drop(name)
-        elif time.monotonic() - self._used.get(name, time.monotonic()) > IDLE_TIME:
-            if held == 0 or self._is_elsewhere(name):
-                self._drop(name)
+        is_idle = time.monotonic() - self._used.get(name, time.monotonic()) > IDLE_TIME
+        if is_idle and held and newest:
+            if get(self._directory.release.remote(self._serving.place.id, name)):
+                self._drop(name, held)
+        elif is_idle or (held and not newest):
+            self._drop(name, held)
         elif newest > held:
             self._copy(name, *get(self._directory.find.remote(name)))
 
-    def _is_elsewhere(self, name: str) -> bool:
-        _, places = get(self._directory.find.remote(name))
-        return any(place.id != self._serving.place.id for place in places)
-
-    def _drop(self, name: str) -> None:
+    def _drop(self, name: str, version: int) -> None:
+        """Unless a process of this node has published a newer one meanwhile."""
         with self._locks[name]:
-            self._names.remove(name)
+            if self._serving.held(name) != version:
+                return
+            if version:
+                with contextlib.suppress(InvalidParams, UnknownOrExpired):
+                    self._client.call("tensor.delete", name=name, if_version=version)
             self._used.pop(name, None)
             self._serving.hold(name, None)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import os
 import secrets
+import socket
 import tempfile
 import threading
 import time
@@ -15,7 +17,6 @@ from typing import Any
 import ray
 
 from ..client import Client
-from ..errors import RpcError
 from ..provider import SharedTensorProvider
 from ._directory import HEARTBEAT, Place, Report, directory
 from ._metrics import Metrics
@@ -85,12 +86,29 @@ def _start(provider: SharedTensorProvider, token: str, path: str, options: dict[
     if _tls():
         options.setdefault("tls_certificate", os.environ.get("RAY_TLS_SERVER_CERT", ""))
         options.setdefault("tls_key", os.environ.get("RAY_TLS_SERVER_KEY", ""))
+    _sweep(os.path.dirname(path))
     with contextlib.suppress(FileNotFoundError):  # of a process that was killed
         os.unlink(f"{path}.sock")
-    with open(f"{path}.token", "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+    token_file = _path(f"cluster-{hashlib.sha256(token.encode()).hexdigest()[:16]}.token")
+    with open(f"{token_file}.{os.getpid()}", "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(f"ray:{token}:admin\n")
+    os.replace(file.name, token_file)
     host = ray.util.get_node_ip_address()
-    return provider.start(0, host, unix_socket=f"{path}.sock", token_file=f"{path}.token", **options)
+    return provider.start(0, host, unix_socket=f"{path}.sock", token_file=token_file, **options)
+
+
+def _sweep(folder: str) -> None:
+    """Removes sockets of processes that were killed."""
+    for entry in os.scandir(folder):
+        if not entry.name.endswith(".sock") or not entry.name.startswith(("node-", "replica-", "objects-")):
+            continue
+        with contextlib.suppress(FileNotFoundError), socket.socket(socket.AF_UNIX) as probe:
+            if time.time() - entry.stat(follow_symlinks=False).st_mtime < 60:
+                continue  # it may be about to listen
+            try:
+                probe.connect(entry.path)
+            except ConnectionRefusedError:
+                os.unlink(entry.path)
 
 
 class Serving:
@@ -117,6 +135,7 @@ class Serving:
         self._repeatable = frozenset(one.name for one in functions if one.idempotent or one.cache_ms > 0)
         self._on_versions = on_versions
         self._held: dict[str, int] = {}
+        self._reports = 0
         self._lock = threading.Lock()  # held until the server's URL is known
         self._stop = threading.Event()
 
@@ -132,8 +151,9 @@ class Serving:
         threading.Thread(target=self._keep_reporting, name="shared_tensor reports", daemon=True).start()
 
     def _report(self, known: dict[str, int] | None = None) -> Any:
-        """Sends a report; needs the lock, so that reports arrive in their order."""
-        report = Report(self.place, self._deployment, self._repeatable, dict(self._held))
+        """Sends a report; needs the lock."""
+        self._reports += 1
+        report = Report(self.place, self._deployment, self._repeatable, dict(self._held), self._reports)
         return self.cluster.directory.report.remote(report, known)
 
     def hold(self, name: str, version: int | None) -> None:
@@ -160,11 +180,11 @@ class Serving:
                 known = get(sent, 10 * HEARTBEAT)
                 if self._on_versions is not None:
                     self._on_versions(known)
-                self._metrics.show()
-            except (ray.exceptions.RayError, RpcError, OSError) as error:
+            except Exception as error:  # the server must stay known, whatever has happened
                 print(f"shared_tensor.ray: a report failed and is repeated: {error}", flush=True)
                 known = None
                 time.sleep(HEARTBEAT / 2)
+            self._metrics.show()
 
     def stop(self, drain_time: float | None = None) -> None:
         """Leaves the directory, and ends the server: see SharedTensorProvider.stop()."""
@@ -172,6 +192,5 @@ class Serving:
         with contextlib.suppress(ray.exceptions.RayError):  # then the report expires
             get(self.cluster.directory.leave.remote(self.place.id), HEARTBEAT)
         self._provider.stop(drain_time)
-        for suffix in "sock", "token":
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{self._path}.{suffix}")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{self._path}.sock")
