@@ -237,7 +237,7 @@ def test_the_page_is_live_over_tls(new_page, tmp_path):
     subprocess.run([*make.split(), *names], check=True, capture_output=True)
     os.chmod(key, 0o600)
     with start("--tls-certificate", str(certificate), "--tls-key", str(key)) as daemon:
-        page = new_page(ignore_https_errors=True)
+        page = new_page(("ERR_CONNECTION_REFUSED",), ignore_https_errors=True)  # the daemon ends before the page
         open_view(page, daemon.url, "server")
         assert daemon.url.startswith("https://")
         expect(page.locator("#connection")).to_have_text(re.compile("^live"))  # over the WebSocket

@@ -66,7 +66,7 @@ def test_a_npy_file_is_a_tensor_and_a_long_result_is_plotted_and_played(page, da
     expect(page.get_by_role("img", name=re.compile("^Elements"))).to_be_visible()
     screenshot(page, "call")
     page.get_by_role("button", name="Sound").click()
-    page.wait_for_function("document.querySelector('audio').duration === 0.25")
+    expect(page.locator("audio")).to_have_js_property("duration", 0.25)
     with page.expect_download() as download:
         page.get_by_role("button", name="Download .npy").click()
     assert numpy.array_equal(numpy.load(download.value.path()), 2 * wave)
@@ -207,6 +207,7 @@ def test_objects_are_passed_on_by_their_handles(page, daemon):
     choose(page, daemon, "vocabulary.make")
     page.get_by_label("words JSON").fill('["the", "cat"]')
     call(page)
+    expect(result(page)).to_contain_text(re.compile(r"o-\w+"))
     handle = re.search(r"o-\w+", result(page).inner_text()).group()
     choose(page, daemon, "vocabulary.numbers")
     page.get_by_label("vocabulary handle of example.vocabulary").fill(handle)
