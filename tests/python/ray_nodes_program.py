@@ -175,7 +175,7 @@ for one in entries:
 assert publications.versions == sorted(set(publications.versions))
 seen = ray.get(followed[0])
 print("versions", len(publications.versions), "read", len(seen), "different", len(set(seen)), flush=True)
-assert seen == sorted(seen) and len(set(seen)) > 10
+assert seen == sorted(seen) and len(set(seen)) > 3
 assert ray.get(readers[0].follow.remote(0.2))[-1] == publications.versions[-1]
 try:
     ray.get(followed[1])
