@@ -21,37 +21,26 @@ import time
 import unittest
 import urllib.request
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from bridge import Bridge, ip  # noqa: E402
+
 NAME = f"st{os.getpid()}"
 TOKEN = "0123456789abcdef" * 2
 LIMIT_S = 200
 PLACE = None
 
 
-def ip(*words):
-    return subprocess.run(["ip", *map(str, words)], check=True, capture_output=True, text=True)
-
-
 class Hosts:
     """Host 0 has the server. All are on one bridge, in a namespace of its own; tbf limits each direction of each link."""
 
     def __init__(self, count, rate):
-        self.spaces = [f"{NAME}-{i}" for i in range(count + 1)]
-        self.switch = f"{NAME}-s"
-        ip("netns", "add", self.switch)
-        ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
-        ip("-n", self.switch, "link", "set", "bridge", "up")
-        for i, space in enumerate(self.spaces):
-            ip("netns", "add", space)
-            ip("link", "add", f"{NAME}h{i}", "type", "veth", "peer", "name", f"{NAME}p{i}")
-            ip("link", "set", f"{NAME}h{i}", "netns", space)
-            ip("link", "set", f"{NAME}p{i}", "netns", self.switch)
-            ip("-n", space, "addr", "add", f"{self.address(i)}/24", "dev", f"{NAME}h{i}")
-            ip("-n", space, "link", "set", f"{NAME}h{i}", "up")
-            ip("-n", space, "link", "set", "lo", "up")
-            ip("-n", self.switch, "link", "set", f"{NAME}p{i}", "up", "master", "bridge")
-            for where, link in ((space, f"{NAME}h{i}"), (self.switch, f"{NAME}p{i}")):
+        self.bridge = Bridge(NAME, count + 1, "10.211.11")
+        self.spaces = self.bridge.spaces
+        for space, link, port in zip(self.spaces, self.bridge.links, self.bridge.ports, strict=True):
+            for where, end in ((space, link), (self.bridge.switch, port)):
                 limit = ["rate", rate, "burst", "256kb", "latency", "50ms"]
-                subprocess.run(["tc", "-n", where, "qdisc", "add", "dev", link, "root", "tbf", *limit], check=True)
+                subprocess.run(["tc", "-n", where, "qdisc", "add", "dev", end, "root", "tbf", *limit], check=True)
 
     @staticmethod
     def address(i):
@@ -66,8 +55,7 @@ class Hosts:
         return subprocess.Popen(["ip", "netns", "exec", self.spaces[i], *map(str, words)], **options)
 
     def remove(self):
-        for space in (*self.spaces, self.switch):
-            subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
+        self.bridge.remove()
 
 
 def why_not():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -50,6 +51,30 @@ def until(found: Callable[[], Any]) -> Any:
         assert time.monotonic() < deadline, "nothing was found in 30 s"
         time.sleep(0.01)
     return answer
+
+
+def run_ranks(program: str, url: str, count: int, *words: str) -> None:
+    """Runs `program URL PORT RANK COUNT WORDS` for each rank, whose group meets at PORT. Each must succeed."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(HERE / program), url, port, str(rank), str(count), *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(count)
+    ]
+    try:
+        for rank in ranks:
+            said = rank.communicate(timeout=120)[0]
+            assert rank.returncode == 0, said
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
 
 
 def urls_in(files: list[pathlib.Path]) -> str:

@@ -14,11 +14,11 @@ import sys
 import time
 from typing import Any
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+from bridge import Bridge, ip
+
 NAME = f"sr{os.getpid()}"
-
-
-def ip(*words: object) -> None:
-    subprocess.run(["ip", *map(str, words)], check=True, capture_output=True)
 
 
 def why_not() -> str:
@@ -30,7 +30,7 @@ def why_not() -> str:
         ip("netns", "add", NAME)
         ip("netns", "del", NAME)
     except subprocess.CalledProcessError as error:
-        return f"no network namespaces here: {error.stderr.decode().strip()}"
+        return f"no network namespaces here: {error.stderr.strip()}"
     return ""
 
 
@@ -39,29 +39,13 @@ class RayNodes:
 
     def __init__(self, count: int, folder: pathlib.Path, store_bytes: int = 200 << 20, cpus: int = 4) -> None:
         self.folder = folder
-        self.spaces = [f"{NAME}-{i}" for i in range(count)]
-        self.switch = f"{NAME}-s"
+        self.bridge = Bridge(NAME, count, "10.213.11")
+        self.spaces = self.bridge.spaces
         self._options = ["--num-cpus", str(cpus), "--object-store-memory", str(store_bytes), "--disable-usage-stats"]
         self._environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._connect()
         for i in range(count):
             self._start(i)
-
-    def _connect(self) -> None:
-        ip("netns", "add", self.switch)
-        ip("-n", self.switch, "link", "add", "bridge", "type", "bridge")
-        ip("-n", self.switch, "link", "set", "bridge", "up")
-        for i, space in enumerate(self.spaces):
-            ip("netns", "add", space)
-            ip("link", "add", f"{NAME}h{i}", "type", "veth", "peer", "name", f"{NAME}p{i}")
-            ip("link", "set", f"{NAME}h{i}", "netns", space)
-            ip("link", "set", f"{NAME}p{i}", "netns", self.switch)
-            ip("-n", space, "addr", "add", f"{self.address(i)}/24", "dev", f"{NAME}h{i}")
-            ip("-n", space, "link", "set", f"{NAME}h{i}", "up")
-            ip("-n", space, "link", "set", "lo", "up")
-            ip("-n", space, "route", "add", "default", "via", self.address(99))
-            ip("-n", self.switch, "link", "set", f"{NAME}p{i}", "up", "master", "bridge")
 
     @staticmethod
     def address(i: int) -> str:
@@ -129,5 +113,4 @@ class RayNodes:
     def remove(self) -> None:
         for i in range(len(self._processes)):
             self.kill(i)
-        for space in (*self.spaces, self.switch):
-            subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
+        self.bridge.remove()

@@ -6,14 +6,11 @@ import os
 import pathlib
 import pickle
 import secrets
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import HERE
+from conftest import run_ranks
 
 import shared_tensor
 from shared_tensor import NamedTensors
@@ -163,33 +160,12 @@ def test_a_value_that_could_run_code_is_not_loaded(
     assert (tmp_path / "ran").exists()
 
 
-def run_ranks(client: shared_tensor.Client, count: int, what: str) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    command = [sys.executable, str(HERE / "checkpoint_ranks.py"), client.url, port]
-    ranks = [
-        subprocess.Popen(
-            [*command, str(rank), str(count), what], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        for rank in range(count)
-    ]
-    try:
-        for rank in ranks:
-            said = rank.communicate(timeout=120)[0]
-            assert rank.returncode == 0, said
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-
-
 def test_other_ranks_load_other_parts(client: shared_tensor.Client) -> None:
     pytest.importorskip("torch", minversion="2.5")
-    run_ranks(client, 3, "save")
+    run_ranks("checkpoint_ranks.py", client.url, 3, "save")
     parts = [f"ranks.{slot}.{rank}" for slot in range(2) for rank in range(3)]
     assert [info.name for info in NamedTensors(client).list()] == ["ranks", *parts]
-    run_ranks(client, 2, "load")
-    run_ranks(client, 2, "save")  # takes the place of what three ranks saved
+    run_ranks("checkpoint_ranks.py", client.url, 2, "load")
+    run_ranks("checkpoint_ranks.py", client.url, 2, "save")  # takes the place of what three ranks saved
     left = [f"ranks.{slot}.{rank}" for slot in range(2) for rank in range(2)]
     assert [info.name for info in NamedTensors(client).list()] == ["ranks", *left]

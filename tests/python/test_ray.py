@@ -27,6 +27,7 @@ import ray_functions  # noqa: E402
 
 import shared_tensor.ray as fleet  # noqa: E402
 from shared_tensor.ray._directory import Directory, Place, Report  # noqa: E402
+from shared_tensor.ray._serving import _sweep  # noqa: E402
 
 
 def free_port() -> int:
@@ -329,6 +330,21 @@ def test_actors_pass_tensors_to_each_other() -> None:
         assert ray.get(source.names.remote()) == 1
         del made
         until(lambda: ray.get(source.names.remote()) == 0)
+
+
+def test_sockets_of_processes_that_were_killed_are_removed(tmp_path: pathlib.Path) -> None:
+    for name in ("node-dead", "replica-new", "replica-alive", "objects-dead", "other-dead"):
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(tmp_path / f"{name}.sock"))
+        if name != "replica-new":
+            os.utime(tmp_path / f"{name}.sock", (0, 0))
+    os.unlink(tmp_path / "replica-alive.sock")
+    with socket.socket(socket.AF_UNIX) as alive:
+        alive.bind(str(tmp_path / "replica-alive.sock"))
+        alive.listen()
+        os.utime(tmp_path / "replica-alive.sock", (0, 0))
+        _sweep(str(tmp_path))
+    assert sorted(file.stem for file in tmp_path.iterdir()) == ["other-dead", "replica-alive", "replica-new"]
 
 
 # ---- the documentation

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-import pathlib
-import socket
-import subprocess
-import sys
 import types
 from typing import Any
 
 import pytest
+from conftest import run_ranks
 
 import shared_tensor
 from shared_tensor import errors, sharding
-
-HERE = pathlib.Path(__file__).parent
 
 
 def test_parts_are_those_of_dtensor(client: shared_tensor.Client) -> None:
     torch = pytest.importorskip("torch", minversion="2.5")
     if not torch.distributed.is_available():
         pytest.skip("this torch has no torch.distributed")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    command = [sys.executable, str(HERE / "sharding_ranks.py"), client.url, port]
-    ranks = [
-        subprocess.Popen([*command, str(rank), "4"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for rank in range(4)
-    ]
     try:
-        for rank in ranks:
-            said = rank.communicate(timeout=120)[0]
-            assert rank.returncode == 0, said
+        run_ranks("sharding_ranks.py", client.url, 4)
     finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
         names = shared_tensor.NamedTensors(client)
         for left in names.list("weights-"):
             names.remove(left.name)

@@ -83,8 +83,8 @@ DefaultValue default_of(Stored value) {
 }
 
 // The templates below are instantiated for each shared function, so they hold only what depends on its types. All else
-// is in classes without parameters, and in functions that are instantiated once for each type: a plugin with many
-// functions compiles in half of the time.
+// is in classes without parameters, and in functions that are instantiated once for each type: a further function of a
+// file compiles in half of the time.
 
 class AdapterBase : public FunctionRecord {
 public:

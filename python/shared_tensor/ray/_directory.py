@@ -214,20 +214,12 @@ def actors(begin: str) -> list[str]:
     return [name for name in found if name.startswith(begin)]
 
 
+def detached(server: type, name: str, **options: Any) -> Any:
+    """An actor that lives as long as the cluster, and is started again. remote() makes it, or finds it."""
+    forever = {"lifetime": "detached", "get_if_exists": True, "max_restarts": -1, "max_task_retries": -1}
+    return ray.remote(server).options(name=name, namespace=NAMESPACE, num_cpus=0, **forever, **options)
+
+
 def directory(**options: Any) -> Any:
     """The actor; starts it if there is none, with these options of Ray."""
-    return (
-        ray.remote(Directory)
-        .options(
-            name="directory",
-            namespace=NAMESPACE,
-            lifetime="detached",
-            get_if_exists=True,
-            num_cpus=0,
-            max_restarts=-1,
-            max_task_retries=-1,
-            max_concurrency=10_000,
-            **options,
-        )
-        .remote(secrets.token_hex(32))
-    )
+    return detached(Directory, "directory", max_concurrency=10_000, **options).remote(secrets.token_hex(32))

@@ -9,13 +9,12 @@ import time
 from collections import defaultdict
 from typing import Any
 
-import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ..errors import InvalidParams, RpcError, TransportFailure, UnknownOrExpired
 from ..named_tensors import NamedTensor, NamedTensors
 from ..provider import SharedTensorProvider
-from ._directory import NAMESPACE, Place
+from ._directory import Place, detached
 from ._serving import Cluster, Serving, cluster, get
 
 IDLE_TIME = 600.0
@@ -29,7 +28,7 @@ def _content(named: NamedTensor) -> Any:
 class NodeServer:
     """An actor on each node that is used. Processes of the node call its functions by shared_tensor."""
 
-    def __init__(self, options: dict[str, Any]) -> None:
+    def __init__(self) -> None:
         provider = SharedTensorProvider(0, execution_mode="server", name="ray node")
         functions = self.fetch, self.follow, self.reserve, self.give_up, self.hold, self.remove, self.versions
         for function in functions:
@@ -43,7 +42,7 @@ class NodeServer:
         self._newest: dict[str, int] = {}
         self._again_at: dict[str, float] = {}  # when a name is tried again
         self._changed = threading.Event()
-        self._serving = Serving(provider, name, {"workers": 16, **options}, on_versions=self._note)
+        self._serving = Serving(provider, name, {"workers": 16}, on_versions=self._note)
         self._client = own.client(self._serving.place, timeout=None, framework="none")
         self._names = NamedTensors(self._client)
         self._serving.start()
@@ -174,19 +173,7 @@ class NodeServer:
 
 def node_server(own: Cluster) -> Place:
     """The server of this node; starts it if there is none. Blocks."""
-    actor = (
-        ray.remote(NodeServer)
-        .options(
-            name=f"node-{own.node}",
-            namespace=NAMESPACE,
-            lifetime="detached",
-            get_if_exists=True,
-            num_cpus=0,
-            max_restarts=-1,
-            max_task_retries=-1,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(own.node, soft=False),
-        )
-        .remote({})
-    )
+    here = NodeAffinitySchedulingStrategy(own.node, soft=False)
+    actor = detached(NodeServer, f"node-{own.node}", scheduling_strategy=here).remote()
     place: Place = get(actor.place.remote())
     return place
