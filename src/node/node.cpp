@@ -257,7 +257,8 @@ void Node::push(const std::string& url, std::string_view name, const TensorRef& 
         bool has_room = true;
         for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
             // A new idempotency key for each try: a request that is repeated after a lost connection is delivered once.
-            if (has_room && client(random_hex(16)).call<bool>(kDeliver, named("name", name), named("tensor", tensor)))
+            if (has_room &&
+                client(impl_->peers().next_key()).call<bool>(kDeliver, named("name", name), named("tensor", tensor)))
                 return true;
             if (impl_->stopped) throw shut_down();
             if (real_clock().now() + pause >= deadline) throw full(url);

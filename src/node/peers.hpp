@@ -12,6 +12,7 @@
 
 #include <shared_tensor/client.hpp>
 
+#include "base/bytes/ids.hpp"
 #include "base/concurrency/at_end.hpp"
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
@@ -55,6 +56,8 @@ public:
         for (const auto& [url, known] : all)
             known.peer->client.shutdown();
     }
+    /// An idempotency key for one message.
+    std::string next_key() { return keys_.next(); }
     std::size_t size() const {
         return state_.with([](const State& state) { return state.known.size(); });
     }
@@ -105,10 +108,17 @@ private:
 
     /// Registers the client before it sends anything, so that shutdown() reaches it.
     std::shared_ptr<Peer> find_or_make(const std::string& url) {
+        const SteadyTime now = real_clock().now();
+        const auto known = state_.with([&](State& state) -> std::shared_ptr<Peer> {
+            const auto found = state.known.find(url);
+            if (found == state.known.end()) return nullptr;
+            found->second.used = now;
+            return found->second.peer;
+        });
+        if (known != nullptr) return known;
         ClientOptions options = options_;
         options.url = url;
         auto made = std::make_shared<Peer>(Client(options));
-        const SteadyTime now = real_clock().now();
         std::shared_ptr<Peer> gone;  // destroyed without the lock
         bool closed = false;
         auto peer = state_.with([&](State& state) {
@@ -135,6 +145,7 @@ private:
     const std::size_t most_;
     const std::chrono::milliseconds answers_within_;
     Guarded<State> state_;
+    CountedIds keys_{16};
 };
 
 }  // namespace shared_tensor::node

@@ -52,7 +52,7 @@ private:
     SocketEndpoint& sockets_;
     const ServerState state_;
     mutable BufferPool buffers_;  ///< for decompressed bodies
-    RequestIds request_ids_;      ///< for requests whose client gave none
+    CountedIds request_ids_{4};   ///< for requests whose client gave none
 };
 
 }  // namespace shared_tensor::server

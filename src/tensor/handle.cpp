@@ -33,8 +33,8 @@ public:
 
     void append_digest(std::string& key) const override {
         const Dense values = append_kind(key);
-        const Sha256 digest = sha256_of(values.bytes);
-        key.append("sha256:").append(reinterpret_cast<const char*>(digest.data()), digest.size());
+        const Digest::Value digest = Digest::of(values.bytes);
+        key.append("xxh3:").append(reinterpret_cast<const char*>(digest.data()), digest.size());
     }
 
 private:

@@ -72,7 +72,7 @@ std::string RandomIds::next() {
     return text;
 }
 
-std::string RequestIds::next() { return prefix_ + std::to_string(next_.fetch_add(1, std::memory_order_relaxed)); }
+std::string CountedIds::next() { return prefix_ + std::to_string(next_.fetch_add(1, std::memory_order_relaxed)); }
 
 bool equal_in_constant_time(std::string_view a, std::string_view b) {
     unsigned char difference = a.size() == b.size() ? 0 : 1;

@@ -42,14 +42,15 @@ private:
     std::size_t used_ = kBytes * kAtOnce;
 };
 
-/// Short names of requests, unique in this process and, but for chance, among all: "1f0a93c2-17". They are no secrets.
-/// Thread-safe.
-class RequestIds {
+/// Ids of `random` random bytes and a count: "1f0a93c2-17". Unique in this process and, but for chance, among all. They
+/// are no secrets. Thread-safe. Must not be used on both sides of a fork.
+class CountedIds {
 public:
+    explicit CountedIds(std::size_t random) : prefix_(random_hex(random) + '-') {}
     std::string next();
 
 private:
-    const std::string prefix_ = random_hex(4) + '-';
+    const std::string prefix_;
     std::atomic<std::uint64_t> next_{1};
 };
 

@@ -22,7 +22,7 @@ namespace shared_tensor::net {
 class Headers {
 public:
     void add(std::string name, std::string value) {
-        if (fields_.empty()) fields_.reserve(8);
+        if (fields_.empty()) fields_.reserve(16);  // more than our own client sends
         fields_.emplace_back(std::move(name), std::move(value));
     }
     /// Replaces all fields of that name.

@@ -62,8 +62,7 @@ public:
     /// Appends the properties that make two tensors equal (dtype, shape, bytes). False if the tensor is too large for a
     /// key.
     virtual bool append_key(std::string& key) const = 0;
-    /// Like append_key() for a tensor of any size: appends the SHA-256 of its bytes instead of the bytes. Reads all
-    /// bytes.
+    /// Like append_key() for a tensor of any size: appends the XXH3 of its bytes instead of the bytes. Reads all bytes.
     virtual void append_digest(std::string& key) const = 0;
 };
 

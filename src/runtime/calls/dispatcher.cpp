@@ -27,7 +27,7 @@ bool has_made_objects(const Execution& execution) {
 }  // namespace
 
 std::string digest_of(std::string_view arguments) {
-    const Sha256 digest = sha256_of(std::as_bytes(std::span(arguments)));
+    const Digest::Value digest = Digest::of(std::as_bytes(std::span(arguments)));
     return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
@@ -180,21 +180,17 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared&
     const std::string key = keyed_name(spec);
     const std::string arguments = digest_of(prepared.arguments);
     if (is_idempotent(*prepared.function)) keys_.forget_unknown(key);
-    auto known = keys_.find(key, arguments);
-    std::shared_ptr<Execution> execution;
-    if (!known) {
-        execution = make_execution(prepared, spec.owner, deadline);
-        try {
-            known = keys_.insert(key, arguments, execution);
-        } catch (const NotStored& error) {
-            return json_rpc::out_of_memory(error.what());
-        }
+    const auto execution = make_execution(prepared, spec.owner, deadline);
+    std::optional<IdempotencyTable::Known> known;
+    try {
+        known = keys_.insert(key, arguments, execution);
+    } catch (const NotStored& error) {
+        return json_rpc::out_of_memory(error.what());
     }
     if (known) {
         if (!known->same_arguments) return key_reused();
         if (auto* of_earlier_process = std::get_if<OutcomePointer>(&known->run)) {
             if (*of_earlier_process == nullptr) return json_rpc::outcome_unknown();
-            execution = make_execution(prepared, spec.owner, deadline);
             execution->finish(std::move(*of_earlier_process));
             return execution->join();
         }

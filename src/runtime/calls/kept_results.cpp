@@ -67,12 +67,6 @@ CacheStats ResultCache::stats() const {
     });
 }
 
-std::optional<IdempotencyTable::Known> IdempotencyTable::find(const std::string& key,
-                                                              const std::string& arguments) const {
-    const SteadyTime now = clock_->now();
-    return keys_.with([&](const Keys& keys) { return known(keys, key, arguments, now); });
-}
-
 std::optional<IdempotencyTable::Known> IdempotencyTable::insert(const std::string& key, const std::string& arguments,
                                                                 KeyedRun run) {
     const SteadyTime now = clock_->now();

@@ -80,11 +80,8 @@ public:
         KeyedRun run;
         bool same_arguments;
     };
-    /// Returns the run of `key`, if it is known, and whether its first request had the same `arguments`.
-    std::optional<Known> find(const std::string& key, const std::string& arguments) const;
-
-    /// Stores `run` under `key`. If another request was first, changes nothing and returns the run of that request.
-    /// Throws std::bad_alloc.
+    /// Stores `run` under `key`. If another request was first, changes nothing, and returns the run of that request and
+    /// whether it had the same `arguments`. Throws std::bad_alloc.
     std::optional<Known> insert(const std::string& key, const std::string& arguments, KeyedRun run);
     /// Forgets a key whose run was rejected before it began, so that the client may try again.
     void forget(const std::string& key);

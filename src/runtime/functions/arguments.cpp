@@ -89,7 +89,7 @@ void append_key(const Json& given, const codec::JsonSource& source, Digests dige
     const ValueSource::Node node = codec::JsonSource::node(json);
     if (source.kind(node) == Kind::handle) return append_object(json, !source.is_inner_object(node), key);
     if (const codec::TensorPointer tensor = source.imported(node)) {
-        if (tensor->append_key(key.text)) return;
+        if (digests == Digests::stop && tensor->append_key(key.text)) return;
         key.has_digests = true;
         if (digests == Digests::compute) tensor->append_digest(key.text);
         return;

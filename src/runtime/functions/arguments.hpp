@@ -21,14 +21,15 @@ using ArgumentNodes = std::vector<ValueSource::Node>;
 /// arguments are error -32602 with parameter, expected and got. FunctionRecord::bind checks the types later.
 std::variant<ArgumentNodes, json_rpc::Error> match_arguments(const FunctionRecord& function, const codec::Json& params);
 
-/// A text that is equal only for equal arguments. It lists the arguments by position. A tensor is given by dtype, shape
-/// and bytes, a large tensor by a digest of its bytes.
+/// A text that is equal only for equal arguments. It lists the arguments by position. A tensor is given by dtype,
+/// shape, and its bytes or their digest.
 struct ArgumentsKey {
     std::string text;
     bool has_digests = false;  ///< true: usable to compare calls, not as a key of a kept result
     bool has_objects = false;  ///< true: the objects may change later
 };
-enum class Digests { compute, stop };  ///< stop: at the first tensor that needs a digest
+/// compute: of all tensors; stop: at the first tensor that is too large to be in the text
+enum class Digests { compute, stop };
 /// Call it after bind(), which imports the tensors.
 ArgumentsKey arguments_key(const ArgumentNodes& nodes, const codec::JsonSource& source, Digests digests);
 
