@@ -17,8 +17,14 @@ namespace bench {
 
 namespace {
 
-constexpr const char* kOneCore = "one core";
-constexpr const char* kAllCores = "all cores";
+struct Place {
+    const char* option;
+    const char* title;
+    Placement placement;
+};
+constexpr Place kPlaces[] = {{"one", "one core", Placement::one_core},
+                             {"two", "two cores", Placement::two_cores},
+                             {"all", "all cores", Placement::all_cores}};
 
 /// A temporary folder for sockets; the destructor removes it.
 class Folder {
@@ -52,7 +58,7 @@ cxxopts::Options options() {
     const auto text = [] { return cxxopts::value<std::string>()->default_value(""); };
     add("seconds", "of each small measurement", cxxopts::value<double>()->default_value("2"));
     add("only", "small, throughput, tensors, streams, nodes, memory, scaling, metrics or overload", text());
-    add("where", "one: client and server on one core; all: as the scheduler likes", text());
+    add("where", "one: client and server on one core; two (small): on two; all: as the scheduler likes", text());
     add("python", "interpreter with torch, ray, pyarrow, for the peers in Python", text());
     add("large", "tensors: 1 GiB too, which takes 20 GiB of memory");
     add("json", "append JSON lines to this file", text());
@@ -83,13 +89,14 @@ int run(int argc, char** argv) {
     const std::string where = given["where"].as<std::string>();
     bool well = true;
     const std::string only = given["only"].as<std::string>();
-    for (const bool one_core : {true, false}) {
-        if (!where.empty() && where != (one_core ? "one" : "all")) continue;
+    for (const auto& [option, title, placement] : kPlaces) {
+        if (!where.empty() && where != option) continue;
         for (const auto& [name, measure] : kGroups) {
             if (!only.empty() && only != name) continue;
-            well &= in_child([&, group = measure] {
-                if (one_core) pin_to_one_core();
-                Report report(given["json"].as<std::string>(), one_core ? kOneCore : kAllCores);
+            if (placement == Placement::two_cores && measure != small_calls) continue;
+            well &= in_child([&, group = measure, at = placement, place_title = title] {
+                place(at);
+                Report report(given["json"].as<std::string>(), place_title);
                 group(report, settings);
             });
         }

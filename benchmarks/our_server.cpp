@@ -30,6 +30,10 @@ namespace st = shared_tensor;
 namespace {
 
 nlohmann::json echo(nlohmann::json value) { return value; }
+int doze(int ms) {
+    if (ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+    return ms;
+}
 std::int64_t take(const at::Tensor& x) { return fingerprint(x.const_data_ptr(), x.nbytes()); }
 at::Tensor both(at::Tensor x) { return x; }
 
@@ -102,10 +106,12 @@ st::Registry functions(int count) {
     st::Registry registry;
     registry.add("echo", echo, st::arg("value"), st::execution::inline_);
     registry.add("echo_worker", echo, st::arg("value"));
+    registry.add("doze", doze, st::arg("ms"));
+    registry.add("doze_inline", doze, st::arg("ms"), st::execution::inline_);
     add_tensor_functions(registry);
     registry.add("stream", stream, st::arg("items"), st::arg("bytes"));
     registry.add("chat", chat, st::arg("items"), st::arg("answers"));
-    if (count > 7) add_memory_functions(registry);
+    if (count > 9) add_memory_functions(registry);
     while (registry.size() < static_cast<std::size_t>(count)) {
         registry.add(
             "function" + std::to_string(registry.size()), [](double x) { return x; }, st::arg("x"));

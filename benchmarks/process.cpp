@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <optional>
 #include <stdexcept>
 
 namespace bench {
@@ -24,8 +25,11 @@ std::string own_path() {
     return {path, static_cast<std::size_t>(size > 0 ? size : 0)};
 }
 
+std::optional<cpu_set_t> cores_of_servers;  // not set: those of this process
+
 [[noreturn]] void become(std::vector<std::string> arguments, int out) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (cores_of_servers) ::sched_setaffinity(0, sizeof *cores_of_servers, &*cores_of_servers);
     ::dup2(out, STDOUT_FILENO);
     std::vector<char*> argv;
     for (std::string& argument : arguments)
@@ -94,14 +98,18 @@ bool in_child(const std::function<void()>& work) {
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-void pin_to_one_core() {
-    cpu_set_t allowed, one;
-    CPU_ZERO(&one);
+void place(Placement placement) {
+    if (placement == Placement::all_cores) return;
+    cpu_set_t allowed, first;
+    CPU_ZERO(&first);
     if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) throw std::runtime_error("sched_getaffinity");
-    for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++core) {
-        if (CPU_ISSET(core, &allowed)) CPU_SET(core, &one);
+    for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&first) == 0; ++core) {
+        if (CPU_ISSET(core, &allowed)) CPU_SET(core, &first);
     }
-    if (::sched_setaffinity(0, sizeof one, &one) != 0) throw std::runtime_error("sched_setaffinity");
+    if (::sched_setaffinity(0, sizeof first, &first) != 0) throw std::runtime_error("sched_setaffinity");
+    if (placement == Placement::one_core) return;
+    if (CPU_COUNT(&allowed) < 2) throw std::runtime_error("client and server on two cores need two cores");
+    CPU_XOR(&cores_of_servers.emplace(), &allowed, &first);
 }
 
 }  // namespace bench

@@ -32,7 +32,12 @@ private:
 /// processor affinity. Returns false if `work` threw or the child was killed. Call it before there are threads.
 bool in_child(const std::function<void()>& work);
 
-/// Pins this process and its later children to the first core that it may use.
-void pin_to_one_core();
+enum class Placement {
+    one_core,   ///< client and servers on the first core that this process may use
+    two_cores,  ///< the client on the first core, the servers on the others
+    all_cores,  ///< as the scheduler likes
+};
+/// For this process and its later servers.
+void place(Placement placement);
 
 }  // namespace bench

@@ -15,6 +15,7 @@ int serve_role(const Arguments& role) {
     if (name.starts_with("raw-") || name.starts_with("copy-")) return serve_raw(role);
     if (name == "mapping") return serve_mapping(role);
     if (name.starts_with("httplib-")) return serve_httplib(role);
+    if (name == "http-layer") return serve_http_layer(role);
     if (name == "ours") return serve_ours(role);
     if (name == "overload") return serve_overload();
     if (name == "processes") return serve_processes(role);

@@ -14,6 +14,7 @@ using Arguments = std::vector<std::string>;
 ///   mapping PATH BYTES                      holds a memfd of ones and answers with the offset of the tensor
 ///   httplib-echo [PATH]                     bare cpp-httplib: returns the body
 ///   httplib-json [PATH]                     cpp-httplib with nlohmann/json in its handler
+///   http-layer [PATH]                       the HTTP layer of this library alone: returns the body
 ///   ours COUNT [PATH]                       this library with COUNT functions
 ///   processes [PATH]                        the same with 5 functions that run in a worker process
 ///   overload                                a function `work` of 10 ms, two workers, a queue of one call
@@ -32,15 +33,16 @@ void announce(const std::string& address);
 int serve_raw(const Arguments& role);
 int serve_mapping(const Arguments& role);
 int serve_httplib(const Arguments& role);
+int serve_http_layer(const Arguments& role);
 int serve_ours(const Arguments& role);
-inline constexpr const char* kGrpcCallback = "grpc-callback";  ///< a role: answers small calls only
+constexpr const char* kGrpcCallback = "grpc-callback";  ///< a role: answers small calls only
 int serve_grpc(const Arguments& role);
 int serve_jsonrpccpp();
 int serve_node();
 int serve_processes(const Arguments& role);
 int serve_overload();
 
-inline constexpr int kOverloadWorkers = 2;
-inline constexpr std::chrono::milliseconds kOverloadTime{10};
+constexpr int kOverloadWorkers = 2;
+constexpr std::chrono::milliseconds kOverloadTime{10};
 
 }  // namespace bench

@@ -14,6 +14,7 @@ constexpr const char* kRaw = "raw socket ping-pong of the same bytes";
 constexpr const char* kBare = "bare cpp-httplib echo";
 constexpr const char* kJson = "cpp-httplib and nlohmann/json by hand";
 constexpr const char* kJsonrpccpp = "libjson-rpc-cpp echo";
+constexpr const char* kLayer = "our HTTP layer alone, echo";
 constexpr const char* kInline = "shared_tensor, inline function";
 constexpr const char* kWorker = "shared_tensor, worker function";
 constexpr const char* kProcess = "shared_tensor, function in a worker process";
@@ -56,6 +57,7 @@ public:
         : folder_(on_unix ? settings.folder : ""),
           bare_(at({"httplib-echo"}, "bare")),
           json_(at({"httplib-json"}, "json")),
+          layer_(at({"http-layer"}, "layer")),
           ours_(at({"ours", "5"}, "ours")),
           processes_(at({"processes"}, "processes")) {
         if (have_grpc()) {
@@ -81,7 +83,7 @@ private:
     Contestant raw_like(const HttpCall& call);
 
     std::string folder_;  ///< empty: TCP
-    ServerProcess bare_, json_, ours_, processes_;
+    ServerProcess bare_, json_, layer_, ours_, processes_;
     std::optional<ServerProcess> grpc_, grpc_callbacks_, jsonrpccpp_, raw_;
 };
 
@@ -101,6 +103,7 @@ std::vector<Contestant> Servers::contestants() {
         raw_like(echo),
         over_http(kBare, prepare_call(endpoint(bare_, "bare"), kEcho, is_echo)),
         over_http(kJson, prepare_call(endpoint(json_, "json"), kEcho, is_json_rpc_answer)),
+        over_http(kLayer, prepare_call(endpoint(layer_, "layer"), kEcho, is_echo)),
         over_http(kInline, echo),
         over_http(kWorker, prepare_call(endpoint(ours_, "ours"), kEchoWorker, is_json_rpc_answer)),
         over_http(kProcess, prepare_call(endpoint(processes_, "processes"), kEchoWorker, is_json_rpc_answer)),
@@ -129,10 +132,10 @@ void print_targets(Report& report, const std::map<std::string, Sample>& samples)
     };
     report.target({std::string(kProcess) + ", more than a worker function, in us",
                    samples.at(kProcess).median() - samples.at(kWorker).median(), Target::Bound::at_most, 15});
-    ratio(kInline, kBare, Target::Bound::at_most, 1.25);
-    ratio(kWorker, kBare, Target::Bound::at_most, 1.25);
-    ratio(kInlineOwn, kBareOwn, Target::Bound::at_most, 1.25);
-    ratio(kWorkerOwn, kBareOwn, Target::Bound::at_most, 1.25);
+    ratio(kInline, kBare, Target::Bound::at_most, 1.1);
+    ratio(kWorker, kBare, Target::Bound::at_most, 1.1);
+    ratio(kInlineOwn, kBareOwn, Target::Bound::at_most, 1.1);
+    ratio(kWorkerOwn, kBareOwn, Target::Bound::at_most, 1.1);
     for (const char* const grpc : {kGrpc, kGrpcCallbacks}) {
         ratio(kInlineOwn, grpc, Target::Bound::below, 1);
         ratio(kWorkerOwn, grpc, Target::Bound::at_most, 0.7);

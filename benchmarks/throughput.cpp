@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <stop_token>
+#include <thread>
 #include <vector>
 
 #include "calls.hpp"
@@ -14,6 +16,7 @@ namespace bench {
 namespace {
 
 constexpr const char* kBare = "bare cpp-httplib echo";
+constexpr const char* kLayer = "our HTTP layer alone, echo";
 constexpr const char* kInline = "shared_tensor, inline function";
 constexpr const char* kWorker = "shared_tensor, worker function";
 constexpr const char* kInlineOwn = "shared_tensor, inline function, own clients";
@@ -32,33 +35,42 @@ public:
             event.events = EPOLLIN;
             event.data.u64 = i;
             require(::epoll_ctl(poller_.fd(), EPOLL_CTL_ADD, members_[i].fd(), &event) == 0, "epoll_ctl");
+            sent_.push_back(Clock::now());
             members_[i].send(call.request);
         }
         ready_.resize(members_.size());
     }
+    Sample latencies(double seconds) {
+        Sample latencies;
+        const auto begin = Clock::now();
+        while (micros_since(begin) < seconds * 1e6)
+            serve_ready(latencies);
+        return latencies;
+    }
     double calls_per_second(double seconds) {
         const auto begin = Clock::now();
-        std::uint64_t answered = 0;
-        while (micros_since(begin) < seconds * 1e6)
-            answered += serve_ready();
-        return static_cast<double>(answered) / (micros_since(begin) / 1e6);
+        const auto answered = static_cast<double>(latencies(seconds).values.size());
+        return answered / (micros_since(begin) / 1e6);
     }
 
 private:
-    std::uint64_t serve_ready() {
+    void serve_ready(Sample& latencies) {
         const int count = ::epoll_wait(poller_.fd(), ready_.data(), static_cast<int>(ready_.size()), 5000);
         require(count > 0, "the server does not answer");
         for (int i = 0; i < count; ++i) {
-            HttpConnection& member = members_[ready_[static_cast<std::size_t>(i)].data.u64];
+            const std::size_t number = ready_[static_cast<std::size_t>(i)].data.u64;
+            HttpConnection& member = members_[number];
             require(member.receive() == call_.answer, "an answer differs from the first");
+            latencies.values.push_back(micros_since(sent_[number]));
+            sent_[number] = Clock::now();
             member.send(call_.request);
         }
-        return static_cast<std::uint64_t>(count);
     }
 
     const HttpCall& call_;
     Socket poller_;
     std::vector<HttpConnection> members_;
+    std::vector<Clock::time_point> sent_;
     std::vector<epoll_event> ready_;
 };
 
@@ -77,7 +89,7 @@ Contestant threads(const std::string& name, int connections, std::function<Calle
 }
 
 struct Servers {
-    ServerProcess bare{{"httplib-echo"}}, json{{"httplib-json"}}, ours{{"ours", "5"}};
+    ServerProcess bare{{"httplib-echo"}}, json{{"httplib-json"}}, layer{{"http-layer"}}, ours{{"ours", "5"}};
     std::optional<ServerProcess> grpc, jsonrpccpp;
 
     Servers() {
@@ -93,6 +105,7 @@ std::vector<Contestant> contestants(const Servers& servers, int connections) {
     std::vector<Contestant> all{
         http(kBare, servers.bare, kEcho, is_echo),
         http("cpp-httplib and nlohmann/json by hand", servers.json, kEcho, is_json_rpc_answer),
+        http(kLayer, servers.layer, kEcho, is_echo),
         http(kInline, servers.ours, kEcho, is_json_rpc_answer),
         http(kWorker, servers.ours, kEchoWorker, is_json_rpc_answer),
     };
@@ -112,16 +125,54 @@ std::vector<Contestant> contestants(const Servers& servers, int connections) {
     return all;
 }
 
-void print_targets(Report& report, const std::map<std::string, Sample>& samples) {
+void print_targets(Report& report, const std::map<std::string, Sample>& samples, double of_bare_echo) {
     const auto ratio = [&](const char* one, const char* other, Target::Bound bound, double limit) {
         if (!samples.contains(other)) return;
         report.target(
             {std::string(one) + " / " + other, samples.at(one).median() / samples.at(other).median(), bound, limit});
     };
-    ratio(kInline, kBare, Target::Bound::at_least, 0.8);
-    ratio(kWorker, kBare, Target::Bound::at_least, 0.8);
+    ratio(kInline, kBare, Target::Bound::at_least, of_bare_echo);
+    ratio(kWorker, kBare, Target::Bound::at_least, of_bare_echo);
     ratio(kInlineOwn, kGrpc, Target::Bound::above, 1);
     ratio(kWorkerOwn, kGrpc, Target::Bound::above, 1);
+}
+
+/// Calls that take a second, of a function whose runs were brief before: so it begins on the thread of its connection.
+void call_for_long(const std::string& url, const char* function, const std::stop_token& stop) {
+    const shared_tensor::Client client(url);
+    while (!stop.stop_requested()) {
+        for (int i = 0; i < 100; ++i)
+            client.call<int>(function, 0);
+        client.call<int>(function, 1000);
+    }
+}
+
+void beside_long_calls(Report& report, const ServerProcess& server, double seconds) {
+    struct Row {
+        const char* name;
+        const char* function;
+        Sample latencies{};
+    } rows[] = {{"64 callers", nullptr},
+                {"64 callers beside calls of a second", "doze"},
+                {"64 callers beside calls of a second, inline", "doze_inline"}};
+    report.group("calls beside long ones");
+    const HttpCall call = prepare_call(Endpoint{server.port()}, kEchoWorker, is_json_rpc_answer);
+    for (int turn = 0; turn < 4; ++turn) {
+        for (Row& row : rows) {
+            std::jthread other;
+            if (row.function != nullptr)
+                other = std::jthread(
+                    [&](const std::stop_token& stop) { call_for_long(server.address(), row.function, stop); });
+            row.latencies.append(Crowd(call, 64).latencies(seconds));
+        }
+    }
+    for (const Row& row : rows)
+        report.latency_row(row.name, row.latencies);
+    for (const Row& row : rows) {
+        if (row.function == nullptr) continue;
+        report.target({std::string("p99: ") + row.name + " / " + rows[0].name,
+                       row.latencies.quantile(0.99) / rows[0].latencies.quantile(0.99), Target::Bound::at_most, 1.1});
+    }
 }
 
 }  // namespace
@@ -134,8 +185,9 @@ void throughput(Report& report, const Settings& settings) {
         const auto samples = by_turns(all, settings.seconds);
         for (const Contestant& one : all)
             report.row(one.name, {{"calls_per_s", samples.at(one.name).median()}});
-        if (connections == 8) print_targets(report, samples);
+        if (connections > 1) print_targets(report, samples, connections == 8 ? 0.9 : 1.15);
     }
+    beside_long_calls(report, servers.ours, settings.seconds);
 }
 
 }  // namespace bench
