@@ -160,8 +160,9 @@ struct PullOptions {
     std::optional<NamedTensor> previous{};
     /// Receivers of one version pass its pieces on, so that each piece leaves the server about once. Pieces of others
     /// are checked by SHA-256 of the server. A server that uses TLS needs ClientOptions::tls with a certificate of this
-    /// process, which is used for the other receivers. Not together with `previous`. Without it, and if the server
-    /// takes no more receivers, all comes from the server.
+    /// process, which is used for the other receivers. Without it, and if the server takes no more receivers, all comes
+    /// from the server. With `previous`, only pieces (of 1 MiB or more) of which more than a quarter is missing come
+    /// from others; the server completes the rest, which is passed on too.
     std::optional<SwarmOptions> swarm{};
     /// A client of a server on this host. The tensors, if they have more than 1 MiB, lie in memory that is shared with
     /// this server: put() of all of them by this client or a copy of it copies nothing. So a server gets a set of

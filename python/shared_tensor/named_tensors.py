@@ -252,10 +252,8 @@ class NamedTensors:
         another host, processes that get the same version at the same time pass it on to each other; this process then
         listens at a port that the kernel chooses. `shared_with`: the client of a server on this host; the tensors then
         lie in memory that is shared with it, and publish() of all of them by this client copies nothing. Raises
-        ValueError for `previous` together with `version`, `members` or `swarm`, and UnknownOrExpired if the name does
-        not exist, or if `version` is not its current version."""
-        if swarm and previous is not None:
-            raise ValueError("previous and swarm cannot be used together")
+        ValueError for `previous` together with `version` or `members`, and UnknownOrExpired if the name does not exist,
+        or if `version` is not its current version."""
         if previous is not None and (version is not None or members is not None):
             raise ValueError("previous is for all members of the current version: leave out version and members")
         with _reporter(progress, name) as report:

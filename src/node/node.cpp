@@ -8,7 +8,6 @@
 
 #include <shared_tensor/tensor_ref.hpp>
 
-#include "base/bytes/ids.hpp"
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "base/system/fork.hpp"

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/concurrency/in_parallel.hpp"
 #include "base/log/log.hpp"
 #include "client/transfers/known_bytes.hpp"
 #include "client/transfers/swarm.hpp"
@@ -25,6 +26,7 @@ namespace {
 /// its place. One request is enough for a tensor of 1 MiB with a header of up to 64 KiB.
 constexpr std::size_t kFirstRange = (std::size_t{1} << 20) + (std::size_t{64} << 10);
 constexpr std::size_t kFirstOfSwarm = std::size_t{64} << 10;
+constexpr std::uint64_t kLittle = 4;       // a piece of a swarm that lacks at most a quarter is not fetched from others
 constexpr std::size_t kWorthwhile = 4096;  // after this many bytes the next try may follow at once
 constexpr int kTriesInRanges = 2;          // of a file that changes; later tries use one request
 constexpr int kMostTries = 8;
@@ -142,15 +144,37 @@ private:
         whole->resize(static_cast<std::size_t>(size_));
         std::memcpy(whole->data(), first_.body->data(), there);
         first_.body = std::move(whole);
-        if (options_.swarm && fetch_by_swarm(there)) return;
+        missing_ = options_.previous ? take_known(there) : all_behind(there);
+        if (options_.swarm && fetch_by_swarm()) return;
         std::vector<net::ByteRange> ranges;
-        for (const net::ByteRange& part : options_.previous ? take_known(there) : all_behind(there)) {
+        for (const net::ByteRange& part : missing_) {
             for (std::uint64_t done = 0; done < part.count; done += options_.range_bytes)
                 ranges.push_back({part.first + done, std::min<std::uint64_t>(options_.range_bytes, part.count - done)});
         }
         in_parallel(std::min(options_.connections, ranges.size()), ranges.size(), [&](std::uint64_t i) {
             if (!fetch_delta(ranges[i])) fetch(ranges[i]);
         });
+    }
+
+    /// The parts of a range that neither the first answer nor the previous version has.
+    std::vector<net::ByteRange> missing_in(const net::ByteRange& range) const {
+        const std::uint64_t end = range.first + range.count;
+        auto part = std::partition_point(missing_.begin(), missing_.end(), [&](const net::ByteRange& one) {
+            return one.first + one.count <= range.first;
+        });
+        std::vector<net::ByteRange> parts;
+        for (; part != missing_.end() && part->first < end; ++part) {
+            const std::uint64_t first = std::max(part->first, range.first);
+            parts.push_back({first, std::min(part->first + part->count, end) - first});
+        }
+        return parts;
+    }
+
+    static std::uint64_t bytes_in(const std::vector<net::ByteRange>& ranges) {
+        std::uint64_t bytes = 0;
+        for (const net::ByteRange& range : ranges)
+            bytes += range.count;
+        return bytes;
     }
 
     /// For the whole file.
@@ -163,7 +187,7 @@ private:
     }
 
     /// False if the server has no place for another receiver, or knows nothing of swarms.
-    bool fetch_by_swarm(std::size_t there) {
+    bool fetch_by_swarm() {
         const auto ask = [&](const std::string& report) {
             std::string answer;
             transfer_.until_it_holds(path_, [&](int) {
@@ -177,11 +201,23 @@ private:
             });
             return answer;
         };
-        const Swarm::Source source{ask, [&](const net::ByteRange& range) { fetch(range); },
-                                   [&](std::uint64_t bytes) { count_.add(bytes); }};
-        const std::uint64_t before = there;
+        const auto complete = [&](const net::ByteRange& range) {
+            const auto missing = missing_in(range);
+            if (bytes_in(missing) > range.count / kLittle) return false;
+            for (const net::ByteRange& part : missing) {
+                if (!fetch_delta(part)) fetch(part);
+            }
+            return true;
+        };
+        const auto arrived = [&](const net::ByteRange& range) { count_.add(bytes_in(missing_in(range))); };
+        const auto fetch_whole = [&](const net::ByteRange& range) {
+            fetch_uncounted(range);
+            arrived(range);
+        };
+        const Swarm::Source source{ask, complete, fetch_whole, arrived};
+        const std::uint64_t before = size_ - bytes_in(missing_);
         try {
-            Swarm(options_, transfer_.tls(), source, first_.body, there).run();
+            Swarm(options_, transfer_.tls(), source, first_.body).run();
             return true;
         } catch (const NoSwarm&) {
             log::info(path_, ": the server takes no further receiver into a swarm; all bytes are fetched from it");
@@ -210,10 +246,7 @@ private:
             known_.emplace(tensors_of(options_.previous->content()), header);
             auto missing = known_->copy(digests->bytes(), file, there, options_.connections);
             base_is_kept_ = known_->base().has_value();
-            std::uint64_t known = size_ - there;
-            for (const net::ByteRange& range : missing)
-                known -= range.count;
-            count_.add(known);
+            count_.add(size_ - there - bytes_in(missing));
             return missing;
         } catch (const tensor::SafetensorsError& error) {
             log::debug(path_, ": nothing of the previous version is used: ", error.what());
@@ -285,9 +318,14 @@ private:
         return std::equal(digest.begin(), digest.end(), delta.begin());
     }
 
+    void fetch(const net::ByteRange& range) {
+        fetch_uncounted(range);
+        count_.add(range.count);
+    }
+
     /// Downloads a range. If the connection breaks, further requests complete the range. The digest comes with the
     /// first answer, which was to contain the whole range.
-    void fetch(const net::ByteRange& range) {
+    void fetch_uncounted(const net::ByteRange& range) {
         const std::span<std::byte> memory(first_.body->data() + range.first, static_cast<std::size_t>(range.count));
         std::size_t done = 0;
         net::Headers head;
@@ -314,7 +352,6 @@ private:
             done = 0;  // if the bytes are damaged, the next try starts again
             check(head, memory);
         });
-        count_.add(range.count);
     }
 
     void check_status(const net::ClientResponse& response) const {
@@ -345,6 +382,7 @@ private:
     const std::size_t first_bytes_;
     TransferCount count_;
     std::optional<KnownBytes> known_;        // of the previous version
+    std::vector<net::ByteRange> missing_;    // after the first answer and the previous version, in the file's order
     std::atomic<bool> base_is_kept_{false};  // by the server, as far as is known
     net::ClientResponse first_;              // its body becomes the body of the whole file
     std::string etag_;
@@ -356,8 +394,6 @@ private:
 Downloaded download(Core& core, const std::string& path, const PullOptions& options, const CallOptions& call) {
     if (options.connections == 0 || options.range_bytes == 0)
         throw std::invalid_argument("PullOptions: connections and range_bytes must be at least 1");
-    if (options.swarm && options.previous)
-        throw std::invalid_argument("PullOptions: previous and swarm cannot be used together");
     const Transfer transfer(core, path, call);
     if (options.swarm && core.url().starts_with("https:") && transfer.tls().certificate.empty())
         throw std::invalid_argument(

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/bytes/xor.hpp"
+#include "base/concurrency/in_parallel.hpp"
 #include "tensor/element_reader.hpp"
 
 namespace shared_tensor::client {

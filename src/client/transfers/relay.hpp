@@ -30,6 +30,7 @@ public:
     /// A piece of `piece_bytes` (the last one is shorter) is complete, and does not change from now on. `piece_bytes`
     /// is the same in each call, and at least kSmallestPiece. Returns false if the piece was added before.
     bool add(std::uint64_t piece, std::uint64_t piece_bytes);
+    bool has(std::uint64_t piece) const { return has_.at(piece).load(std::memory_order_acquire); }
     static constexpr std::uint64_t kSmallestPiece = std::uint64_t{1} << 20;
 
 private:

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/concurrency/clock.hpp"
+#include "base/concurrency/in_parallel.hpp"
 #include "client/transfers/transfer.hpp"
 #include "tensor/memory.hpp"
 
@@ -282,8 +283,8 @@ ShardedTensors get_sharded(const std::vector<NamedShards>& publishers,
             plan(all, name, placements, place, turn, result, jobs);
         std::atomic<std::uint64_t> fetched{0};
         try {
-            client::in_parallel(std::min<std::size_t>(std::max<std::size_t>(options.connections, 1), jobs.size()),
-                                jobs.size(), [&](std::uint64_t i) { fetched += fetch(jobs[i]); });
+            in_parallel(std::min<std::size_t>(std::max<std::size_t>(options.connections, 1), jobs.size()), jobs.size(),
+                        [&](std::uint64_t i) { fetched += fetch(jobs[i]); });
             result.fetched_bytes = fetched;
             return result;
         } catch (const UnknownOrExpired&) {  // a publisher has published its next generation meanwhile

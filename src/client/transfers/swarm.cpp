@@ -9,6 +9,7 @@
 
 #include "base/bytes/digest.hpp"
 #include "base/bytes/ids.hpp"
+#include "base/concurrency/in_parallel.hpp"
 #include "base/log/log.hpp"
 
 namespace shared_tensor::client {
@@ -24,12 +25,11 @@ constexpr std::chrono::seconds kPieceTime{10};        // a relay that takes long
 }  // namespace
 
 Swarm::Swarm(const PullOptions& options, const TlsOptions& tls, const Source& source,
-             std::shared_ptr<PooledBuffer> file, std::uint64_t there)
+             std::shared_ptr<PooledBuffer> file)
     : options_(options),
       tls_client_(tls.certificate.empty() ? nullptr : net::TlsClient::load(tls)),
       source_(source),
       file_(std::move(file)),
-      there_(there),
       relay_(*options.swarm, tls, file_) {}
 
 /// After a failure the server notices by itself that this receiver is gone.
@@ -117,12 +117,26 @@ void Swarm::work(Step step, Pieces got) {
             continue;
         }
         const net::ByteRange range = range_of(*step.piece);
-        if (step.from.empty()) source_.fetch(range);
-        const bool is_there = step.from.empty() || fetch_from_relay(step);
+        const bool was_there = relay_.has(*step.piece), from_relay = !was_there && !step.from.empty();
+        if (!was_there && !from_relay) source_.fetch(range);
+        const bool is_there = !from_relay || fetch_from_relay(step);
         (is_there ? got : lost).push_back(*step.piece);
         if (is_there) add(*step.piece);
-        if (is_there && !step.from.empty()) source_.arrived(range.count);
+        if (is_there && from_relay) source_.arrived(range);
     }
+}
+
+/// Adds the pieces that this process has, or lacks little of, and returns their numbers.
+Swarm::Pieces Swarm::complete_pieces() {
+    const std::uint64_t pieces = left_;
+    in_parallel(options_.connections, pieces, [&](std::uint64_t piece) {
+        if (source_.complete(range_of(piece))) add(piece);
+    });
+    Pieces all;
+    for (std::uint64_t piece = 0; piece < pieces; ++piece) {
+        if (relay_.has(piece)) all.push_back(piece);
+    }
+    return all;
 }
 
 void Swarm::run() {
@@ -130,16 +144,13 @@ void Swarm::run() {
     receiver_ = first.receiver;
     piece_bytes_ = first.piece_bytes;
     left_ = (file_->size() + piece_bytes_ - 1) / piece_bytes_;
-    Pieces got;
-    for (std::uint64_t piece = 0; (piece + 1) * piece_bytes_ <= there_; ++piece) {
-        add(piece);
-        got.push_back(piece);
-    }
+    std::vector<Step> begun{first};
+    if (const Pieces had = complete_pieces(); !had.empty()) begun.push_back(ask(had, {}));
     const std::size_t threads = std::max<std::size_t>(options_.connections, 8);
     try {
         in_parallel(threads, threads, [&](std::uint64_t number) {
             try {
-                number == 0 ? work(first, got) : work(ask({}, {}), {});
+                work(number < begun.size() ? begun[number] : ask({}, {}), {});
             } catch (...) {
                 failed_ = true;  // the others end with the pieces that they fetch
                 throw;

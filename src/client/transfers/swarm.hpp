@@ -22,17 +22,18 @@ namespace shared_tensor::client {
 class Swarm {
 public:
     /// How a file is fetched from its server. `ask` sends a report, which is a JSON text, and returns the server's
-    /// answer; `fetch` fetches a range into its place. They throw what ends the transfer.
+    /// answer. `complete` fetches what is missing of a range if that is little or nothing; else returns false, and
+    /// `fetch` will fetch the whole range into its place. They throw what ends the transfer.
     struct Source {
         std::function<std::string(const std::string& report)> ask;
+        std::function<bool(const net::ByteRange& range)> complete;
         std::function<void(const net::ByteRange& range)> fetch;
-        std::function<void(std::uint64_t bytes)> arrived;  ///< called for pieces that another receiver passed on
+        std::function<void(const net::ByteRange& range)> arrived;  ///< called for what another receiver passed on
     };
-    /// `options`, `tls` and `source` outlive it. `file` has the size of the file; its first `there` bytes have arrived.
-    /// `tls`: of this process; without a certificate relays use plain HTTP. Throws std::system_error if it cannot
-    /// listen, and std::invalid_argument for bad certificates.
-    Swarm(const PullOptions& options, const TlsOptions& tls, const Source& source, std::shared_ptr<PooledBuffer> file,
-          std::uint64_t there);
+    /// `options`, `tls` and `source` outlive it. `file` has the size of the file. `tls`: of this process; without a
+    /// certificate relays use plain HTTP. Throws std::system_error if it cannot listen, and std::invalid_argument for
+    /// bad certificates.
+    Swarm(const PullOptions& options, const TlsOptions& tls, const Source& source, std::shared_ptr<PooledBuffer> file);
     ~Swarm();
 
     /// Blocks until the file is complete, and then until no other receiver lacks pieces, but no longer than
@@ -51,6 +52,7 @@ private:
     net::ByteRange range_of(std::uint64_t piece) const;
     bool fetch_from_relay(const Step& step) const;
     void add(std::uint64_t piece);
+    Pieces complete_pieces();
     void work(Step step, Pieces got);
     void linger();
 
@@ -58,7 +60,6 @@ private:
     const std::shared_ptr<const net::TlsClient> tls_client_;  // null: plain HTTP
     const Source& source_;
     const std::shared_ptr<PooledBuffer> file_;
-    const std::uint64_t there_;
     std::uint64_t piece_bytes_ = 0;  // as the server says; set before other threads begin, as the next
     std::string receiver_;
     Relay relay_;

@@ -1,11 +1,7 @@
 #include "client/transfers/transfer.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "base/log/log.hpp"
@@ -74,39 +70,6 @@ void throw_odd(const std::string& path, const std::string& what) { throw Protoco
 
 std::string field_of(const net::Headers& headers, std::string_view name) {
     return std::string(headers.find(name).value_or(""));
-}
-
-void in_parallel(std::size_t threads, std::uint64_t count, const std::function<void(std::uint64_t i)>& work) {
-    struct Failure {
-        std::exception_ptr reason;
-    };
-    std::atomic<std::uint64_t> next{0};
-    std::atomic<bool> stopped{false};
-    Guarded<Failure> failure;
-    const auto guarded = [&]() noexcept {
-        try {
-            for (std::uint64_t i = next++; i < count && !stopped.load(std::memory_order_relaxed); i = next++)
-                work(i);
-        } catch (...) {
-            failure.with([](Failure& first) {
-                if (!first.reason) first.reason = std::current_exception();
-            });
-            stopped = true;
-        }
-    };
-    {
-        std::vector<std::jthread> others;
-        others.reserve(threads);
-        try {
-            while (others.size() + 1 < threads)
-                others.emplace_back(guarded);
-        } catch (const std::system_error& error) {  // the transfer goes on with fewer threads
-            log::debug("no more threads for a transfer: ", error.what());
-        }
-        guarded();
-    }
-    const auto reason = failure.with([](const Failure& first) { return first.reason; });
-    if (reason) std::rethrow_exception(reason);
 }
 
 }  // namespace shared_tensor::client

@@ -15,6 +15,7 @@
 #include "base/bytes/field_list.hpp"
 #include "base/bytes/ids.hpp"
 #include "base/concurrency/guarded.hpp"
+#include "base/concurrency/in_parallel.hpp"
 #include "base/log/log.hpp"
 #include "net/message/fields.hpp"
 #include "net/message/text.hpp"

@@ -29,11 +29,6 @@ std::shared_ptr<const UniqueFd> make_memory(std::size_t bytes) {
     auto fd = std::make_shared<UniqueFd>(::memfd_create("shared_tensor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!*fd) fail(errno, "memfd_create");
     if (::ftruncate(fd->get(), static_cast<off_t>(bytes)) != 0) fail(errno, "ftruncate");
-    int error = 0;
-    do {
-        error = ::posix_fallocate(fd->get(), 0, static_cast<off_t>(bytes));
-    } while (error == EINTR);
-    if (error != 0) fail(error, "posix_fallocate");
     return fd;
 }
 
@@ -51,19 +46,15 @@ Segment::Segment(std::size_t bytes, Sharing sharing) : SegmentFile(bytes, sharin
     SHARED_TENSOR_CHECK(bytes > 0 && bytes % page_size() == 0, "a segment has whole pages");
     if (bytes > memory_size()) throw std::bad_alloc();  // else the kernel may kill a process to free memory
     descriptor_ = make_memory(bytes);
-    void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, descriptor_->get(), 0);
+    void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_->get(), 0);
     if (mapped == MAP_FAILED) fail(errno, "mmap");
     data_ = static_cast<std::byte*>(mapped);
-    // After our own mapping: it stays writable, and no later mapping can be.
-    const int seals = sharing == Sharing::writable ? kWritableSeals : kSeals;
-    if (::fcntl(descriptor_->get(), F_ADD_SEALS, seals) != 0) {
-        const int error = errno;
-        ::munmap(mapped, bytes);
-        fail(error, "F_ADD_SEALS");
-    }
-    if (sharing != Sharing::writable) return;
     try {
-        guard_.emplace(data_, size_, FaultCount::of_own_memory());
+        own_pages(data_, bytes);
+        // After our own mapping: it stays writable, and no later mapping can be.
+        const int seals = sharing == Sharing::writable ? kWritableSeals : kSeals;
+        if (::fcntl(descriptor_->get(), F_ADD_SEALS, seals) != 0) fail(errno, "F_ADD_SEALS");
+        if (sharing == Sharing::writable) guard_.emplace(data_, size_, FaultCount::of_own_memory());
     } catch (...) {
         ::munmap(data_, size_);
         throw;

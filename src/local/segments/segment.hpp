@@ -169,9 +169,10 @@ bool drop_written_pages_if_few(std::byte* data, std::size_t bytes, PageTable how
 /// page table cannot be read. Takes about 7 us per MiB that was touched.
 bool has_written_pages(const std::byte* data, std::size_t bytes, PageTable how);
 
-/// For a private mapping of a file: gives this process its own copy, in place, of each page that contains the bytes.
-/// Later writes to the file are not visible there. Other threads may read and write the bytes meanwhile. Takes as long
-/// as a copy into new memory. Throws std::bad_alloc.
+/// Makes each page of a mapping of a file that contains the bytes as a write would: of a shared mapping the kernel
+/// allocates it, of a private one this process gets its own copy, so later writes to the file are not visible there.
+/// Other threads may read and write the bytes meanwhile. Blocks: 0.6 s of processor time for 1 GiB, on up to 8 threads.
+/// Throws std::bad_alloc.
 void own_pages(std::byte* data, std::size_t bytes);
 
 /// Like own_pages(), page by page, for kernels before 5.14.

@@ -13,9 +13,11 @@
 #include <new>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/concurrency/in_parallel.hpp"
 #include "base/system/fork.hpp"
 #include "local/segments/segment.hpp"
 
@@ -239,14 +241,22 @@ void own_pages(std::byte* data, std::size_t bytes) {
 #ifndef MADV_POPULATE_WRITE
     constexpr int MADV_POPULATE_WRITE = 23;  // since Linux 5.14; some C libraries are older
 #endif
+    constexpr std::size_t kAtOnce = std::size_t{16} << 20;
     const std::span<std::byte> pages = pages_of(data, bytes);
-    int failed = 0;
-    do {
-        failed = ::madvise(pages.data(), pages.size(), MADV_POPULATE_WRITE);
-    } while (failed != 0 && (errno == EINTR || errno == EAGAIN));
-    if (failed == 0) return;
-    if (errno == ENOMEM) throw std::bad_alloc();
-    own_pages_by_touch(data, bytes);  // the kernel is older, or a page is lost: see GuardedMemory
+    const auto populate = [](std::span<std::byte> some) {
+        int failed = 0;
+        do {
+            failed = ::madvise(some.data(), some.size(), MADV_POPULATE_WRITE);
+        } while (failed != 0 && (errno == EINTR || errno == EAGAIN));
+        if (failed == 0) return;
+        if (errno == ENOMEM) throw std::bad_alloc();
+        own_pages_by_touch(some.data(), some.size());  // the kernel is older, or a page is lost: see GuardedMemory
+    };
+    const std::size_t parts = (pages.size() + kAtOnce - 1) / kAtOnce;
+    const std::size_t threads = std::min<std::size_t>({parts, std::thread::hardware_concurrency(), 8});
+    in_parallel(threads, parts, [&](std::uint64_t i) {
+        populate(pages.subspan(i * kAtOnce, std::min(kAtOnce, pages.size() - i * kAtOnce)));
+    });
 }
 
 /// Atomically replaces a byte by itself: concurrent writes of other threads are kept.
