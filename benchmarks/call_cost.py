@@ -8,6 +8,8 @@ calls and one with few, so the start does not count. One client, one connection;
 Needs valgrind and strace. It takes about three minutes.
 """
 
+from __future__ import annotations
+
 import argparse
 import collections
 import contextlib
@@ -18,6 +20,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+from collections.abc import Iterator, Sequence
 
 FEW, MANY = 2_000, 6_000
 ROWS = [
@@ -30,18 +33,19 @@ ROWS = [
 
 
 @contextlib.contextmanager
-def server(command):
+def server(command: Sequence[str | pathlib.Path]) -> Iterator[int]:
     """Yields the port of the server that `command` starts, and ends it by SIGTERM."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
+        assert process.stdout is not None
         yield int(process.stdout.readline().strip().rsplit(":", 1)[-1])
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait()
 
 
-def call(port, method, times):
-    body = '{"jsonrpc":"2.0","id":1,"method":"%s","params":[12345]}' % method
+def call(port: int, method: str, times: int) -> None:
+    body = f'{{"jsonrpc":"2.0","id":1,"method":"{method}","params":[12345]}}'
     request = (
         f"POST /jsonrpc HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n{body}"
@@ -58,16 +62,18 @@ def call(port, method, times):
                 answer += received
 
 
-def instructions(bench, role, method, times):
+def instructions(bench: str, role: str, method: str, times: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder, "log")
         tool = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", f"--log-file={log}"]
         with server([*tool, bench, "--serve", *role.split()]) as port:
             call(port, method, times)
-        return int(re.search(r"Collected : (\d+)", log.read_text()).group(1))
+        found = re.search(r"Collected : (\d+)", log.read_text())
+        assert found is not None, log.read_text()
+        return int(found.group(1))
 
 
-def system_calls(bench, role, method, times):
+def system_calls(bench: str, role: str, method: str, times: int) -> collections.Counter[str]:
     with tempfile.TemporaryDirectory() as folder:
         trace = pathlib.Path(folder, "trace")
         with server(["strace", "-f", "-o", trace, bench, "--serve", *role.split()]) as port:
@@ -76,8 +82,8 @@ def system_calls(bench, role, method, times):
         return collections.Counter(re.findall(r"^\d+ +(\w+)\(", trace.read_text(errors="replace"), re.MULTILINE))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("bench", help="the program shared_tensor_bench")
     bench = parser.parse_args().bench
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})

@@ -102,23 +102,27 @@ def weights(ray: Any, mib: int, rounds: int) -> None:
     ray.get([reader.ready.remote() for reader in readers])
     names = fleet.names(framework="numpy", timeout=None)
     count = mib * (1 << 20) // 4 // MEMBERS
-    content = {f"m{i:02}": numpy.ones(count, dtype=numpy.float32) for i in range(MEMBERS)}
+    content = {f"m{i:02}": numpy.zeros(count, dtype=numpy.float32) for i in range(MEMBERS)}
     figures: dict[str, list[float]] = {}
 
     def note(title: str, time_s: float) -> None:
         figures.setdefault(title, []).append(time_s)
 
     for _ in range(rounds):
+        for array in content.values():
+            array += 1  # all of it is new
+        sums = [sum(float(array[0]) for array in content.values())] * NODES
+
         begin = time.perf_counter()
         version = names.publish("weights", content).version
         note("published, shared_tensor", time.perf_counter() - begin)
-        assert ray.get([reader.ours.remote(version) for reader in readers]) == [MEMBERS] * NODES
+        assert ray.get([reader.ours.remote(version) for reader in readers]) == sums
         note("published and read on all nodes, shared_tensor", time.perf_counter() - begin)
 
         begin = time.perf_counter()
         reference = ray.put(content)
         note("put, Ray", time.perf_counter() - begin)
-        assert ray.get([reader.rays.remote([reference]) for reader in readers]) == [MEMBERS] * NODES
+        assert ray.get([reader.rays.remote([reference]) for reader in readers]) == sums
         note("put and read on all nodes, Ray", time.perf_counter() - begin)
         ray.get([reader.ready.remote() for reader in readers])
         del reference

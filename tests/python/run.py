@@ -28,6 +28,7 @@ CHECKED = [
     "tests/dashboard",
     "examples",
     "benchmarks/batching_bench.py",
+    "benchmarks/call_cost.py",
     "benchmarks/checkpoint_bench.py",
     "benchmarks/python_bench.py",
     "benchmarks/python_bench_peers.py",
