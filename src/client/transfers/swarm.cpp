@@ -34,22 +34,35 @@ Swarm::Swarm(const PullOptions& options, const TlsOptions& tls, const Source& so
 
 /// After a failure the server notices by itself that this receiver is gone.
 Swarm::~Swarm() {
-    if (receiver_.empty() || failed_) return;
+    const std::string mine = receiver_.with([](const std::string& id) { return id; });
+    if (mine.empty() || failed_) return;
     try {
-        ask({}, {}, true);
+        source_.ask(report(mine, {}, {}, true));
     } catch (...) {  // the file may have changed meanwhile, which is thrown as well
         log::debug("the server was not told that a receiver has left its swarm");
     }
 }
 
-Swarm::Step Swarm::ask(const Pieces& got, const Pieces& lost, bool leaves) {
-    SwarmJson report{{"port", relay_.port()}, {"key", relay_.key()}, {"got", got}, {"lost", lost}};
-    if (!receiver_.empty()) report["receiver"] = receiver_;
-    if (tls_client_ != nullptr) report["tls"] = true;
-    if (leaves) report["leaves"] = true;
-    const SwarmJson answer = SwarmJson::parse(source_.ask(report.dump()), nullptr, false);
+std::string Swarm::report(const std::string& receiver, const Pieces& got, const Pieces& lost, bool leaves) const {
+    SwarmJson told{{"port", relay_.port()}, {"key", relay_.key()}, {"got", got}, {"lost", lost}};
+    if (!receiver.empty()) told["receiver"] = receiver;
+    if (tls_client_ != nullptr) told["tls"] = true;
+    if (leaves) told["leaves"] = true;
+    return told.dump();
+}
+
+/// A server that has heard nothing of this receiver for a minute takes it as a new one. It then asks this one to fetch
+/// pieces that are there, and is told so: see work().
+Swarm::Step Swarm::ask(const Pieces& got, const Pieces& lost) {
+    const std::string mine = receiver_.with([](const std::string& id) { return id; });
+    Step step = parse(source_.ask(report(mine, got, lost, false)));
+    if (step.receiver != mine) receiver_.with([&](std::string& id) { id = step.receiver; });
+    return step;
+}
+
+Swarm::Step Swarm::parse(const std::string& text) const {
+    const SwarmJson answer = SwarmJson::parse(text, nullptr, false);
     Step step;
-    if (leaves) return step;
     try {
         step.receiver = answer.at("receiver").get<std::string>();
         step.piece_bytes = answer.at("piece_bytes").get<std::uint64_t>();
@@ -108,9 +121,9 @@ void Swarm::add(std::uint64_t piece) {
     if (relay_.add(piece, piece_bytes_)) --left_;
 }
 
-/// Fetches pieces until none is missing. `step` is the first, and `got` are pieces that the server does not know of.
-void Swarm::work(Step step, Pieces got) {
-    Pieces lost;
+/// Fetches pieces until none is missing. `step` is the first.
+void Swarm::work(Step step) {
+    Pieces got, lost;
     for (; step.missing > 0 && !failed_; step = ask(std::exchange(got, {}), std::exchange(lost, {}))) {
         if (!step.piece) {
             std::this_thread::sleep_for(kPause);
@@ -141,7 +154,6 @@ Swarm::Pieces Swarm::complete_pieces() {
 
 void Swarm::run() {
     const Step first = ask({}, {});
-    receiver_ = first.receiver;
     piece_bytes_ = first.piece_bytes;
     left_ = (file_->size() + piece_bytes_ - 1) / piece_bytes_;
     std::vector<Step> begun{first};
@@ -150,7 +162,7 @@ void Swarm::run() {
     try {
         in_parallel(threads, threads, [&](std::uint64_t number) {
             try {
-                work(number < begun.size() ? begun[number] : ask({}, {}), {});
+                work(number < begun.size() ? begun[number] : ask({}, {}));
             } catch (...) {
                 failed_ = true;  // the others end with the pieces that they fetch
                 throw;

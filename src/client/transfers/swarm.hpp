@@ -48,12 +48,14 @@ private:
         std::size_t missing = 0, unfinished = 0;
     };
     using Pieces = std::vector<std::uint64_t>;
-    Step ask(const Pieces& got, const Pieces& lost, bool leaves = false);
+    Step ask(const Pieces& got, const Pieces& lost);
+    Step parse(const std::string& answer) const;
+    std::string report(const std::string& receiver, const Pieces& got, const Pieces& lost, bool leaves) const;
     net::ByteRange range_of(std::uint64_t piece) const;
     bool fetch_from_relay(const Step& step) const;
     void add(std::uint64_t piece);
     Pieces complete_pieces();
-    void work(Step step, Pieces got);
+    void work(Step step);
     void linger();
 
     const PullOptions& options_;
@@ -61,7 +63,7 @@ private:
     const Source& source_;
     const std::shared_ptr<PooledBuffer> file_;
     std::uint64_t piece_bytes_ = 0;  // as the server says; set before other threads begin, as the next
-    std::string receiver_;
+    Guarded<std::string> receiver_;  // as the server names it; empty: it knows nothing of this one yet
     Relay relay_;
     std::atomic<std::uint64_t> left_{0};  // pieces that have not arrived
     std::atomic<bool> failed_{false};
