@@ -116,7 +116,7 @@ def test_a_call_goes_on_when_its_replica_is_killed(maths: fleet.Handle, tmp_path
         victim = maths.pid()
         os.kill(victim, signal.SIGKILL)
         assert maths.pid(0.05) != victim
-        until(lambda: not pathlib.Path(f"/proc/{victim}").exists())  # else it may take the call, and may not repeat it
+        until(lambda pid=victim: not pathlib.Path(f"/proc/{pid}").exists())  # else it may take what must not repeat
         assert maths.enter(ledger, f"after {round}") != victim
     after = until(lambda: len(found := {maths.pid() for _ in range(10)}) == 2 and found)
     assert not after & before
