@@ -23,6 +23,11 @@ namespace {
 class KeptServer {
 public:
     KeptServer() { await_server(); }
+    /// A keeper that is killed would leave its server.
+    ~KeptServer() {
+        keeper_.signal(SIGTERM);
+        keeper_.wait();
+    }
 
     std::string url() const { return text_of_file(ready_).substr(0, text_of_file(ready_).find('\n')); }
     int port() const { return std::stoi(url().substr(url().rfind(':') + 1)); }
