@@ -168,6 +168,9 @@ def test_a_deployment_is_scaled_and_ended(tmp_path: pathlib.Path) -> None:
         ray_functions.provider.deploy(name="scaled")
     assert fleet.delete("scaled")
     assert not fleet.delete("scaled")
+    again = ray_functions.provider.deploy(name="scaled", num_cpus=0.1)
+    assert len(again.replicas()) == 1
+    assert fleet.delete("scaled")
     with pytest.raises((errors.DeadlineExceeded, errors.TransportFailure)):
         made.options(timeout=1.0).pid()
 

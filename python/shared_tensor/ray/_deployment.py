@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +34,18 @@ class ReplicaServer:
         self._serving.stop(drain_time)
 
 
-def _end(actor: Any, drain_time: float) -> None:
-    with contextlib.suppress(ray.exceptions.RayError):  # it may be dead or hang
-        get(actor.stop.remote(drain_time), drain_time + 10)
-    ray.kill(actor)
+def _end(deployment: str, replicas: dict[str, Any], drain_time: float) -> None:
+    """Ends these actors, by name. Blocks until their names are free. Raises TimeoutError if Ray does not end them."""
+    if replicas:  # one that is dead or hangs does not stop
+        stopped = [actor.stop.remote(drain_time) for actor in replicas.values()]
+        ray.wait(stopped, num_returns=len(stopped), timeout=drain_time + 10)
+    for actor in replicas.values():
+        ray.kill(actor)
+    deadline = time.monotonic() + 30
+    while left := replicas.keys() & actors(f"{deployment}#"):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"Ray has not ended {', '.join(sorted(left))} within 30 s of ray.kill()")
+        time.sleep(0.02)
 
 
 @dataclass(frozen=True)
@@ -105,8 +113,7 @@ def scale(handle: Handle, replicas: int, *, drain_time: float = 10.0) -> None:
     alive = actors(f"{handle.name}#")
     for number in [number for number in kept if f"{handle.name}#{number}" not in alive]:
         del kept[number]  # it failed for good, or delete() has ended it
-    for number in sorted(kept)[replicas:]:
-        _end(kept.pop(number), drain_time)
+    _end(handle.name, {f"{handle.name}#{number}": kept.pop(number) for number in sorted(kept)[replicas:]}, drain_time)
     free = (number for number in itertools.count() if number not in kept)
     new = list(itertools.islice(free, max(replicas - len(kept), 0)))
     server = ray.remote(ReplicaServer)
@@ -119,8 +126,9 @@ def scale(handle: Handle, replicas: int, *, drain_time: float = 10.0) -> None:
 
 
 def delete(name: str, *, drain_time: float = 10.0) -> bool:
-    """Ends the replicas of a deployment, whichever program made it. Returns False if there are none."""
+    """Ends the replicas of a deployment, whichever program made it. Blocks until the name is free for another
+    deployment: calls in flight have `drain_time` seconds. Returns False if there are none, and raises TimeoutError if
+    Ray does not end them."""
     found = actors(f"{name}#")
-    for actor in found:
-        _end(ray.get_actor(actor, NAMESPACE), drain_time)
+    _end(name, found, drain_time)
     return bool(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 import warnings
@@ -208,10 +209,14 @@ def _was_started_again() -> bool:
         return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
 
-def actors(begin: str) -> list[str]:
-    """The actors of this package whose names begin so."""
-    found = [entry["name"] for entry in list_named_actors(all_namespaces=True) if entry["namespace"] == NAMESPACE]
-    return [name for name in found if name.startswith(begin)]
+def actors(begin: str) -> dict[str, Any]:
+    """The actors of this package whose names begin so, by name."""
+    found = {}
+    for entry in list_named_actors(all_namespaces=True):
+        if entry["namespace"] == NAMESPACE and entry["name"].startswith(begin):
+            with contextlib.suppress(ValueError):  # it has ended meanwhile
+                found[entry["name"]] = ray.get_actor(entry["name"], NAMESPACE)
+    return found
 
 
 def detached(server: type, name: str, **options: Any) -> Any:

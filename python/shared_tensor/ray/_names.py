@@ -136,8 +136,8 @@ def attach(model: Any, name: str, *, strict: bool = True) -> Attached:
 def shutdown() -> None:
     """Ends the servers of all nodes, with what was published, and the directory. Deployments end with what made them.
     Other processes that used them must be started again."""
-    for name in (*actors("node-"), "directory"):
-        ray.kill(ray.get_actor(name, NAMESPACE))
+    for actor in (*actors("node-").values(), ray.get_actor("directory", NAMESPACE)):
+        ray.kill(actor)
     with _LOCK:
         _PLACES.clear()
     forget()
