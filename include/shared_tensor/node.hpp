@@ -69,6 +69,30 @@ private:
     std::shared_ptr<const Content> content_;
 };
 
+/// A version that another server published, on its way into a server of this process. It is pulled into memory that the
+/// readers of this server will share, and is not copied there: what an older version had is used again when nobody
+/// reads that version any more.
+///
+/// Ownership: the server must outlive it. Thread safety: one thread at a time.
+class NamedTensorCopy {
+public:
+    /// Pulls the version that `options` ask for; `options.memory` is not used. `token`: of the user of `server` for
+    /// whom the version is published; empty if the server has no tokens. Blocks. Throws as NamedTensors::pull() does,
+    /// and NotAuthorised for a token that the server does not know.
+    NamedTensorCopy(const Server& server, const std::string& token, const NamedTensors& from, std::string_view name,
+                    PullOptions options = {});
+    std::uint64_t version() const { return pulled_->version(); }
+
+    /// Publishes it under the same name and version, with its metadata. Call it once. Throws InvalidParams if the
+    /// server has this version or a newer one, ServerOutOfMemory beyond the server's limits, ShuttingDown.
+    Published publish();
+
+private:
+    server::Services& all_;
+    std::string owner_;
+    std::optional<NamedTensor> pulled_;
+};
+
 /// A server and a client in one process.
 ///
 /// Thread safety: any thread may call any method, but not the destructor. Blocking: publish(), pull() and push() block

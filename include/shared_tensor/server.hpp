@@ -15,6 +15,10 @@
 
 namespace shared_tensor {
 
+namespace server {
+struct Services;
+}
+
 /// A bearer token. Clients send it as `Authorization: Bearer SECRET`. If a server has any token, every request needs
 /// one.
 struct AccessToken {
@@ -172,6 +176,9 @@ public:
     void on_session_closed(std::function<void(std::string_view)> closed);
 
 private:
+    friend class NamedTensorCopy;
+    server::Services& services() const;
+
     class Impl;
     std::unique_ptr<Impl> impl_;
 };

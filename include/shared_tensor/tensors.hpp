@@ -141,6 +141,9 @@ struct SwarmOptions {
     int port = 0;  ///< 0: the kernel chooses
     /// How much longer pull() blocks when it has all bytes and other receivers lack some, so that they get them here.
     std::chrono::milliseconds linger{0};
+    /// The other receivers are trusted, for example because all of them run for one user: their pieces are checked for
+    /// damage, by XXH3, and not for forgery, by SHA-256, which takes 0.4 s of processor time for 1 GiB.
+    bool trusted = false;
 };
 
 /// How a named tensor is fetched over the network: in ranges, or with ClientOptions::compression by one request for the
@@ -159,15 +162,16 @@ struct PullOptions {
     /// same there are copied and not fetched; the server sends a digest for each block. Nothing is compressed then.
     std::optional<NamedTensor> previous{};
     /// Receivers of one version pass its pieces on, so that each piece leaves the server about once. Pieces of others
-    /// are checked by SHA-256 of the server. A server that uses TLS needs ClientOptions::tls with a certificate of this
-    /// process, which is used for the other receivers. Without it, and if the server takes no more receivers, all comes
-    /// from the server. With `previous`, only pieces (of 1 MiB or more) of which more than a quarter is missing come
-    /// from others; the server completes the rest, which is passed on too.
+    /// are checked by SHA-256 of the server (SwarmOptions::trusted: by XXH3). A server that uses TLS needs
+    /// ClientOptions::tls with a certificate of this process, which is used for the other receivers. Without it, and if
+    /// the server takes no more receivers, all comes from the server. With `previous`, only pieces (of 1 MiB or more)
+    /// of which more than a quarter is missing come from others; the server completes the rest, which is passed on too.
     std::optional<SwarmOptions> swarm{};
-    /// A client of a server on this host. The tensors, if they have more than 1 MiB, lie in memory that is shared with
-    /// this server: put() of all of them by this client or a copy of it copies nothing. So a server gets a set of
-    /// another host.
-    std::optional<Client> shared_with{};
+    /// Returns uninitialised host memory of at least `bytes` bytes in which the tensors will lie, if they have more
+    /// than 1 MiB. Default: ordinary memory of this process. May be called again if the version changes during the
+    /// pull. What it throws is thrown by pull(). If it is memory of Client::empty_in_shared_memory(), put() of all the
+    /// tensors by that client copies nothing: so a server gets a set of another host.
+    std::function<TensorRef(std::uint64_t bytes)> memory{};
 };
 
 /// How a named tensor is sent over the network.

@@ -118,7 +118,11 @@ NamedTensor get(const PyNamedTensors& self, const std::string& name, OptionalVer
                 const PyClient* shared_with, bool remote, const nb::object& progress) {
     PullOptions pull;
     if (swarm) pull.swarm.emplace();
-    if (shared_with != nullptr) pull.shared_with = shared_with->client;
+    if (shared_with != nullptr) {
+        pull.memory = [near = shared_with->client](std::uint64_t bytes) {
+            return near.empty_in_shared_memory({static_cast<std::int64_t>(bytes)}, DType::uint8);
+        };
+    }
     pull.version = version;
     if (previous != nullptr) pull.previous = *previous;
     pull.progress = progress_of(progress);

@@ -12,11 +12,13 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
+#include <shared_tensor/node.hpp>
 #include <shared_tensor/processes.hpp>
 #include <shared_tensor/server.hpp>
 #include <shared_tensor/server_options.hpp>
 #include <shared_tensor/service_manager.hpp>
 
+#include "blocking.hpp"
 #include "context.hpp"
 #include "functions.hpp"
 #include "value.hpp"
@@ -164,6 +166,22 @@ void define_server(nb::module_& module) {
              })
         .def_prop_ro("port", [](const PyServer& self) { return self.get().port(); })
         .def_prop_ro("url", [](const PyServer& self) { return self.get().url(); });
+
+    nb::class_<NamedTensorCopy>(module, "NamedTensorCopy",
+                                "A version of another server, on its way into a server of this process.")
+        .def(
+            "__init__",
+            [](NamedTensorCopy* self, const PyServer& server, const std::string& token, const PyClient& from,
+               const std::string& name) {
+                PullOptions options;
+                options.swarm.emplace().trusted = true;
+                new (self) NamedTensorCopy(server.get(), token, NamedTensors(from.client), name, std::move(options));
+            },
+            "server"_a, "token"_a, "from_"_a, "name"_a, nb::keep_alive<1, 2>(),
+            nb::call_guard<nb::gil_scoped_release>(), "Pulls it, in a swarm whose other receivers are trusted.")
+        .def(
+            "publish", [](NamedTensorCopy& self) { return self.publish().version; },
+            nb::call_guard<nb::gil_scoped_release>(), "Publishes it, and returns its version.");
 
     module.def("is_worker_process", &is_worker_process);
     module.def(

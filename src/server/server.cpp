@@ -120,6 +120,7 @@ public:
     }
 
     bool is_here() const { return process_.is_here(); }
+    Services& services() { return all_; }
 
     void start() {
         if (!is_here()) throw std::logic_error("this server belongs to the process that this one was forked from");
@@ -237,6 +238,7 @@ int Server::port() const { return impl_->port(); }
 std::string Server::url() const { return impl_->url(); }
 std::size_t Server::functions() const { return impl_->functions(); }
 bool Server::stop(std::chrono::milliseconds drain_time) { return impl_->stop(drain_time); }
+server::Services& Server::services() const { return impl_->services(); }
 void Server::on_session_closed(std::function<void(std::string_view)> closed) {
     impl_->on_session_closed(std::move(closed));
 }

@@ -7,22 +7,18 @@ import secrets
 import threading
 import time
 from collections import defaultdict
-from typing import Any
 
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from .._core import NamedTensorCopy
 from ..errors import InvalidParams, RpcError, TransportFailure, UnknownOrExpired
-from ..named_tensors import NamedTensor, NamedTensors
+from ..named_tensors import NamedTensors
 from ..provider import SharedTensorProvider
 from ._directory import Place, detached
 from ._serving import Cluster, Serving, cluster, get
 
 IDLE_TIME = 600.0
 """Seconds after the last use by a process of the node in which a node goes on to copy new versions of a name."""
-
-
-def _content(named: NamedTensor) -> Any:
-    return dict(named) if len(named) else named.tensor
 
 
 class NodeServer:
@@ -106,20 +102,19 @@ class NodeServer:
             for place in places:
                 client = self._serving.cluster.client(place, timeout=None, framework="none")
                 try:
-                    pulled = NamedTensors(client).get(name, swarm=True, shared_with=self._client)
+                    pulled = self._serving.pull(client, name)
                 except RpcError as error:
                     print(f"shared_tensor.ray: {name} version {version} from {place.url}: {error}", flush=True)
                     if isinstance(error, TransportFailure):
                         get(self._directory.leave.remote(place.id))
                     continue
                 with self._locks[name]:
-                    return self._take(name, pulled)
+                    return self._publish(name, pulled)
         raise UnknownOrExpired(f"{name} version {version}: no node that has it could be reached")
 
-    def _take(self, name: str, pulled: NamedTensor) -> int:
+    def _publish(self, name: str, pulled: NamedTensorCopy) -> int:
         try:
-            self._names.publish(name, _content(pulled), metadata=pulled.metadata, version=pulled.version)
-            version = pulled.version
+            version = pulled.publish()
         except InvalidParams:  # a process of this node has published a newer version
             version = self._names.get(name).version
         self._used.setdefault(name, time.monotonic())

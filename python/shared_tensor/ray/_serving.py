@@ -16,6 +16,7 @@ from typing import Any
 
 import ray
 
+from .. import _core
 from ..client import Client
 from ..provider import SharedTensorProvider
 from ._directory import HEARTBEAT, Place, Report, directory
@@ -170,6 +171,12 @@ class Serving:
         """The version that this node has; None: it does not follow the name."""
         with self._lock:
             return self._held.get(name)
+
+    def pull(self, source: Client, name: str) -> _core.NamedTensorCopy:
+        """A version of another server, in memory of this one, which its publish() publishes here. Blocks."""
+        server = self._provider._server
+        assert server is not None, "start() comes first"
+        return _core.NamedTensorCopy(server, self.cluster.token, source._core, name)
 
     def _keep_reporting(self) -> None:
         known: dict[str, int] | None = None

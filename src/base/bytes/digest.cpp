@@ -26,6 +26,7 @@ bool has_avx2() {
 }
 
 XXH3_state_t* as_state(void* state) { return static_cast<XXH3_state_t*>(state); }
+EVP_MD_CTX* as_context(void* state) { return static_cast<EVP_MD_CTX*>(state); }
 
 }  // namespace
 
@@ -52,11 +53,30 @@ Digest::Value Digest::of(std::span<const std::byte> bytes) {
     return digest.value();
 }
 
-Sha256 sha256_of(std::span<const std::byte> bytes) {
+Sha256::Sha256() : state_(EVP_MD_CTX_new()) {
+    if (state_ == nullptr) throw std::bad_alloc();
+    if (EVP_DigestInit_ex(as_context(state_), EVP_sha256(), nullptr) != 1) {
+        EVP_MD_CTX_free(as_context(state_));
+        throw std::bad_alloc();
+    }
+}
+Sha256::~Sha256() { EVP_MD_CTX_free(as_context(state_)); }
+
+void Sha256::update(std::span<const std::byte> bytes) {
+    if (EVP_DigestUpdate(as_context(state_), bytes.data(), bytes.size()) != 1) throw std::bad_alloc();
+}
+
+Sha256::Value Sha256::value() {
+    Value value;
+    auto* out = reinterpret_cast<unsigned char*>(value.data());
+    if (EVP_DigestFinal_ex(as_context(state_), out, nullptr) != 1) throw std::bad_alloc();
+    return value;
+}
+
+Sha256::Value Sha256::of(std::span<const std::byte> bytes) {
     Sha256 digest;
-    auto* out = reinterpret_cast<unsigned char*>(digest.data());
-    if (EVP_Digest(bytes.data(), bytes.size(), out, nullptr, EVP_sha256(), nullptr) != 1) throw std::bad_alloc();
-    return digest;
+    digest.update(bytes);
+    return digest.value();
 }
 
 }  // namespace shared_tensor

@@ -28,9 +28,26 @@ private:
     void* const state_;
 };
 
-using Sha256 = std::array<std::byte, 32>;
+/// SHA-256, by OpenSSL, over bytes that arrive in pieces. Not thread-safe.
+class Sha256 {
+public:
+    using Value = std::array<std::byte, 32>;
 
-/// SHA-256 by OpenSSL. Throws std::bad_alloc.
-Sha256 sha256_of(std::span<const std::byte> bytes);
+    /// Throws std::bad_alloc, like the other methods.
+    Sha256();
+    Sha256(const Sha256&) = delete;
+    Sha256& operator=(const Sha256&) = delete;
+    ~Sha256();
+
+    void update(std::span<const std::byte> bytes);
+    /// The digest of all bytes. Call it once, at the end.
+    Value value();
+
+    /// The digest of `bytes` alone.
+    static Value of(std::span<const std::byte> bytes);
+
+private:
+    void* const state_;
+};
 
 }  // namespace shared_tensor

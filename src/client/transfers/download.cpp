@@ -179,11 +179,12 @@ private:
 
     /// For the whole file.
     std::shared_ptr<PooledBuffer> memory() const {
-        if (!options_.shared_with) return transfer_.take(size_);
+        if (!options_.memory) return transfer_.take(size_);
         transfer_.check_size(size_);
-        const TensorRef shared =
-            options_.shared_with->empty_in_shared_memory({static_cast<std::int64_t>(size_)}, DType::uint8);
-        return std::make_shared<PooledBuffer>(shared.owner(), shared.mutable_data(), static_cast<std::size_t>(size_));
+        const TensorRef given = options_.memory(size_);
+        if (given.bytes() < size_)
+            throw std::invalid_argument("PullOptions::memory returned less memory than asked for");
+        return std::make_shared<PooledBuffer>(given.owner(), given.mutable_data(), static_cast<std::size_t>(size_));
     }
 
     /// False if the server has no place for another receiver, or knows nothing of swarms.

@@ -241,7 +241,7 @@ Published NamedTensors::put(std::string_view name, const TensorRef& tensor, cons
     const client::Core& core = *client_.core_;
     const codec::TensorPointer handle = tensor::make_handle(tensor);
     if (const auto there = client::publication_in_place(core, handle)) return put_content(name, *there, options);
-    if (client::is_plain(handle)) {
+    if (tensor::is_plain(handle)) {
         if (auto made = upload_next(name, tensor, handle->bytes(), options)) return *std::move(made);
     }
     return put_content(name, client::publication_by_copy(core, handle), options);
@@ -251,7 +251,7 @@ Published NamedTensors::put_set(std::string_view name, const Members& members, c
     const client::Core& core = *client_.core_;
     tensor::TensorMap tensors = by_name(members);
     if (const auto there = client::publication_in_place(core, tensors)) return put_content(name, *there, options);
-    if (client::is_plain(tensors)) {
+    if (tensor::is_plain(tensors)) {
         if (auto made = upload_next(name, members, client::bytes_of(tensors), options)) return *std::move(made);
     }
     return put_content(name, client::publication_by_copy(core, tensors), options);

@@ -174,7 +174,7 @@ Published push_as_file(client::Core& core, std::string_view name, const Tensors&
 
 Published NamedTensors::push_set(std::string_view name, const Members& members, const PushOptions& options) const {
     const auto tensors = by_name(members);
-    if (client::is_plain(tensors)) return push_as_file(*client_.core_, name, tensors, 0, options, client_.options_);
+    if (tensor::is_plain(tensors)) return push_as_file(*client_.core_, name, tensors, 0, options, client_.options_);
     const auto set = tensor::gather_set(tensors, tensor::plain_block);
     return push_as_file(*client_.core_, name, set, set.data->bytes(), options, client_.options_);
 }

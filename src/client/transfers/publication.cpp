@@ -48,56 +48,13 @@ tensor::TakeImmutable handed_over(SharedMemory& memory) {
     return [&memory](local::ImmutableMemory& written) { return memory.hand_over(written); };
 }
 
-/// From the first to the last byte of some tensors.
-struct Span {
-    const std::byte *first = nullptr, *end = nullptr;
-    std::uint64_t of_tensors = 0;  ///< bytes, without gaps
-
-    std::uint64_t bytes() const { return static_cast<std::uint64_t>(end - first); }
-};
-
-/// Nullopt if a tensor is strided or on a device, or if tensors share bytes.
-std::optional<Span> span_of(const TensorMap& tensors) {
-    std::vector<const TensorRef*> order;
-    for (const auto& [name, one] : tensors) {
-        if (one->bytes() == 0) continue;
-        if (!is_plain(one)) return std::nullopt;
-        order.push_back(&one->tensor());
-    }
-    const std::less<> before;
-    std::sort(order.begin(), order.end(),
-              [&](const auto* one, const auto* other) { return before(one->data(), other->data()); });
-    Span span;
-    for (const TensorRef* const one : order) {
-        if (span.first == nullptr) span.first = one->data();
-        if (span.end != nullptr && before(one->data(), span.end)) return std::nullopt;
-        span.end = one->data() + one->bytes();
-        span.of_tensors += one->bytes();
-    }
-    return span;
-}
-
-/// Offsets of the tensors from `first` on.
-Manifest places_of(const TensorMap& tensors, const std::byte* first) {
-    Manifest manifest = tensor::manifest_of(tensors);
-    for (auto& [name, member] : manifest) {
-        if (member.bytes > 0)
-            member.offset = static_cast<std::uint64_t>(tensors.find(name)->second->tensor().data() - first);
-    }
-    return manifest;
-}
-
 /// The tensors as a view of the segment that all of them lie in. Nullopt if they lie elsewhere too, or far apart.
 std::optional<TensorSet> set_in_place(const SharedMemory& memory, TensorMap& tensors) {
-    auto span = span_of(tensors);
-    if (!span || span->of_tensors < span->bytes() / 2) return std::nullopt;
-    const auto place = memory.find(span->first, span->bytes());
-    if (!place || span->bytes() > place->segment->segment().size() - place->offset) return std::nullopt;
-    span->first -= place->offset % tensor::kMemberAlignment;
-    Manifest manifest = places_of(tensors, span->first);
-    const std::uint64_t bytes = span->bytes();
-    auto* const data = const_cast<std::byte*>(span->first);  // nothing is written
-    return tensor::set_in({data, std::make_shared<TensorMap>(std::move(tensors))}, bytes, std::move(manifest));
+    const auto span = tensor::span_of(tensors);
+    if (!span) return std::nullopt;
+    const auto place = memory.find(span->data(), span->size());
+    if (!place || span->size() > place->segment->segment().size() - place->offset) return std::nullopt;
+    return tensor::set_in_place(std::move(tensors), *span);
 }
 
 std::uint64_t bytes_of(const Manifest& manifest) {
@@ -124,12 +81,6 @@ Publication a_set(TensorSet set, std::uint64_t copied) { return {nullptr, std::m
 
 }  // namespace
 
-bool is_plain(const codec::TensorPointer& tensor) { return !tensor->on_device() && tensor->tensor().is_contiguous(); }
-
-bool is_plain(const TensorMap& tensors) {
-    return std::all_of(tensors.begin(), tensors.end(), [](const auto& one) { return is_plain(one.second); });
-}
-
 std::uint64_t bytes_of(const TensorMap& tensors) {
     return std::accumulate(tensors.begin(), tensors.end(), std::uint64_t{0},
                            [](std::uint64_t sum, const auto& one) { return sum + one.second->bytes(); });
@@ -137,7 +88,7 @@ std::uint64_t bytes_of(const TensorMap& tensors) {
 
 std::optional<Publication> publication_in_place(const Core& core, const codec::TensorPointer& tensor) {
     const auto memory = memory_for(core, tensor->bytes());
-    if (memory == nullptr || !is_plain(tensor) || !memory->find(tensor->tensor().data(), tensor->bytes()))
+    if (memory == nullptr || !tensor::is_plain(tensor) || !memory->find(tensor->tensor().data(), tensor->bytes()))
         return std::nullopt;
     memory->seal(tensor->tensor().data(), tensor->bytes());
     return one_tensor(tensor, 0);

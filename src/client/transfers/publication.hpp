@@ -39,9 +39,6 @@ Publication publication_by_copy(const Core& core, const codec::TensorPointer& te
 Publication publication_by_copy(const Core& core, const tensor::TensorMap& tensors);
 Publication publication_of_file(const Core& core, const std::string& path);
 
-/// Whether the elements are not on a device and lie in C order without gaps.
-bool is_plain(const codec::TensorPointer& tensor);
-bool is_plain(const tensor::TensorMap& tensors);
 std::uint64_t bytes_of(const tensor::TensorMap& tensors);
 
 }  // namespace shared_tensor::client

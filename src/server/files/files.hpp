@@ -36,7 +36,7 @@ inline constexpr std::size_t kMaxSwarmReport = std::size_t{64} << 10;
 struct SwarmFile {
     std::string identity;  ///< of the version and the form
     std::uint64_t size = 0;
-    std::function<std::string(net::ByteRange)> digest;  ///< SHA-256 of a part, in hexadecimal; may block
+    std::function<std::string(net::ByteRange)> sha256, xxh3;  ///< of a part, in hexadecimal; may block
 };
 /// Answers a receiver that says what it has and asks what to fetch next. Throws Rejected.
 net::Response swarm_step(Services& all, const net::Request& request, const SwarmFile& file);

@@ -85,16 +85,6 @@ FileForm form_of_accept(const net::Headers& headers) {
     return form_of_type(type).value_or(FileForm::safetensors);
 }
 
-/// Blocks while it reads all bytes.
-std::string digest_of(const std::vector<net::BodyPart>& parts) {
-    Digest digest;
-    net::for_each_piece(parts, [&](std::span<const std::byte> piece) {
-        digest.update(piece);
-        return true;
-    });
-    return net::digest_field(digest.value());
-}
-
 std::uint64_t parse_block(const std::string& text) {
     const std::uint64_t block = net::parse_decimal(text).value_or(0);
     if (!std::has_single_bit(block) || block < std::uint64_t{64} << 10 || block > std::uint64_t{1} << 20)
@@ -102,16 +92,21 @@ std::uint64_t parse_block(const std::string& text) {
     return block;
 }
 
-std::vector<net::BodyPart> parts_of(const std::shared_ptr<const TensorFile>& file) {
+std::vector<net::BodyPart> parts_of(const std::shared_ptr<const TensorFile>& file, const net::ByteRange& range) {
     std::vector<net::BodyPart> parts;
-    parts.reserve(1 + file->elements.size());
-    parts.push_back({std::as_bytes(std::span(file->head)), file});
+    std::uint64_t begin = 0;
+    const auto add = [&](std::uint64_t size, auto part) {
+        const std::uint64_t first = std::max(range.first, begin);
+        const std::uint64_t end = std::min(range.first + range.count, begin + size);
+        if (first < end) parts.push_back(part().part(first - begin, end - first));
+        begin += size;
+    };
+    add(file->head.size(), [&] { return net::BodyPart{std::as_bytes(std::span(file->head)), file}; });
     for (const tensor::ElementReader& one : file->elements) {
-        if (one.data() != nullptr) {
-            parts.push_back({{one.data(), static_cast<std::size_t>(one.size())}, file});
-        } else {
-            parts.push_back({{}, {}, std::make_shared<tensor::ElementReader>(one), 0, one.size()});
-        }
+        add(one.size(), [&] {
+            if (one.data() != nullptr) return net::BodyPart{{one.data(), static_cast<std::size_t>(one.size())}, file};
+            return net::BodyPart{{}, {}, std::make_shared<tensor::ElementReader>(one), 0, one.size()};
+        });
     }
     return parts;
 }
@@ -234,23 +229,31 @@ std::string etag_of(const Found& found, const Wanted& wanted) {
 }
 
 std::shared_ptr<const TensorFile> make_file(const Found& found, const Wanted& wanted) {
+    if (found.tensor == nullptr) return found.value->file();
     tensor::Metadata metadata;
     if (found.value != nullptr) metadata.insert(found.value->metadata.begin(), found.value->metadata.end());
     const std::string& name = wanted.is_lease ? "tensor" : wanted.member.empty() ? wanted.name : wanted.member;
-    return std::make_shared<const TensorFile>(found.tensor == nullptr
-                                                  ? tensor::file_of(found.value->members(), metadata)
-                                                  : tensor::file_of(found.tensor, wanted.form, name, metadata));
+    return std::make_shared<const TensorFile>(tensor::file_of(found.tensor, wanted.form, name, metadata));
 }
 
-/// In hexadecimal. Blocks while it reads the part.
-std::string sha256_of_part(const std::shared_ptr<const TensorFile>& file, net::ByteRange part) {
-    std::vector<std::byte> bytes;
-    bytes.reserve(static_cast<std::size_t>(part.count));
-    net::for_each_piece(net::cut(parts_of(file), part), [&](std::span<const std::byte> piece) {
-        bytes.insert(bytes.end(), piece.begin(), piece.end());
+/// `Kind`: Digest or Sha256. Blocks while it reads all bytes.
+template <class Kind>
+auto digest_of(const std::vector<net::BodyPart>& parts) {
+    Kind digest;
+    net::for_each_piece(parts, [&](std::span<const std::byte> piece) {
+        digest.update(piece);
         return true;
     });
-    return hex(sha256_of(bytes));
+    return digest.value();
+}
+
+/// Returns a function that computes digests of parts of a file in hexadecimal, each once for a version.
+template <class Kind>
+auto hex_digests(const char* kind, const Found& found, const Wanted& wanted, std::shared_ptr<const TensorFile> file) {
+    return [=, key = kind + wanted.member + ' ' + etag_of(found, wanted)](net::ByteRange part) {
+        const auto make = [&] { return hex(digest_of<Kind>(parts_of(file, part))); };
+        return found.value != nullptr ? found.value->digest(key + net::content_range(part, file->size), make) : make();
+    };
 }
 
 /// digests_of(), computed once for a version. Rows are computed each time: there are too many ways to cut them.
@@ -316,12 +319,9 @@ net::Response get_file(Services& all, const net::Request& request, const Princip
         return response;
     }
     if (head.method == "POST") {
-        const auto digest = [&](net::ByteRange part) {
-            const std::string key = "sha-256 " + wanted.member + ' ' + etag + net::content_range(part, file->size);
-            const auto make = [&] { return sha256_of_part(file, part); };
-            return found.value != nullptr ? found.value->digest(key, make) : make();
-        };
-        return swarm_step(all, request, {etag + wanted.member, file->size, digest});
+        return swarm_step(all, request,
+                          {etag + wanted.member, file->size, hex_digests<Sha256>("sha-256 ", found, wanted, file),
+                           hex_digests<Digest>("xxh3-128 ", found, wanted, file)});
     }
     if (!is_set) {
         response.headers.add("Shared-Tensor-Dtype", std::string(name_of(found.tensor->tensor().dtype())));
@@ -339,16 +339,15 @@ net::Response get_file(Services& all, const net::Request& request, const Princip
         beyond.headers.add("Content-Range", net::content_range_of_none(file->size));
         return beyond;
     }
-    response.parts = parts_of(file);
-    if (requested.kind == net::RangeRequest::Kind::whole &&
-        send_compressed(head, all.compression, all.transports.compression(), response, response_stream))
+    const bool is_part = requested.kind == net::RangeRequest::Kind::part;
+    response.parts = parts_of(file, is_part ? requested.part : net::ByteRange{0, file->size});
+    if (!is_part && send_compressed(head, all.compression, all.transports.compression(), response, response_stream))
         return response;
     std::string range;
-    if (requested.kind == net::RangeRequest::Kind::part) {
+    if (is_part) {
         response.status = 206;
         range = net::content_range(requested.part, file->size);
         response.headers.add("Content-Range", range);
-        response.parts = net::cut(response.parts, requested.part);
         if (const auto base = find_base(all, wanted, head.headers)) {
             response.headers.add("Delta-Base", std::string(*head.headers.find("Shared-Tensor-Base")));
             if (auto delta = delta_of(*file, *base, requested.part)) {
@@ -360,7 +359,7 @@ net::Response get_file(Services& all, const net::Request& request, const Princip
         }
     }
     if (net::wants_digest(head.headers.find("Want-Content-Digest"))) {
-        const auto make = [&] { return digest_of(response.parts); };
+        const auto make = [&] { return net::digest_field(digest_of<Digest>(response.parts)); };
         const std::string digest =
             found.value != nullptr ? found.value->digest(wanted.member + ' ' + etag + range, make) : make();
         response.headers.add("Content-Digest", digest);

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <new>
+#include <system_error>
 #include <utility>
 
 #include "base/bytes/ids.hpp"
 #include "local/segments/received_segment.hpp"
 #include "protocol/codec/value.hpp"
 #include "protocol/json_rpc/error.hpp"
+#include "server/methods/rejected.hpp"
 #include "server/state/saved_state.hpp"
 
 namespace shared_tensor::server {
@@ -33,7 +36,7 @@ codec::Json placeholder(codec::Value& value, codec::TensorPointer tensor) {
 
 namespace {
 
-constexpr std::uint64_t kMemberOverhead = 256;  // memory of one entry of the manifest
+constexpr std::uint64_t kMemberOverhead = 512;  // memory of one entry of the manifest and of the file
 /// A segment costs a descriptor and at least a page. A smaller tensor is sent as cheaply as it is lent.
 constexpr std::uint64_t kSmallest = 4096;
 
@@ -60,10 +63,33 @@ NamedBlock block_of(tensor::TensorSet set, std::uint64_t bytes = 0) {
     return {random_hex(16), std::move(set), bytes};
 }
 
+std::shared_ptr<NamedValue> one_value(codec::TensorPointer tensor) {
+    auto value = std::make_shared<NamedValue>();
+    value->tensor = std::move(tensor);
+    return value;
+}
+
 std::shared_ptr<NamedValue> value_of_block(NamedBlock block) {
     auto value = std::make_shared<NamedValue>();
     value->blocks.push_back(std::move(block));
     return value;
+}
+
+/// Does `work`. Throws server::Rejected, with the reason, if there is no memory for it.
+template <class Work>
+auto or_rejected(Work work) {
+    try {
+        return work();
+    } catch (const NotStored& error) {
+        throw Rejected(json_rpc::out_of_memory(error.what()));
+    } catch (const std::system_error&) {
+        throw Rejected(json_rpc::out_of_memory(
+            "the server has no descriptor left for shared memory: start it with a higher limit of open files"));
+    } catch (const std::bad_alloc&) {
+        throw Rejected(
+            json_rpc::out_of_memory("there is no memory for these tensors: delete others, wait until readers let old "
+                                    "versions go, or start the server with a higher --max-shared-bytes"));
+    }
 }
 
 /// Bytes of the members with the gaps between them: those of replaced members are not counted.
@@ -152,6 +178,15 @@ std::shared_ptr<const codec::Value> NamedValue::whole() const {
     return whole_;
 }
 
+std::shared_ptr<const tensor::TensorFile> NamedValue::file() const {
+    return file_.with([this](auto& file) {
+        if (file == nullptr)
+            file = std::make_shared<const tensor::TensorFile>(
+                tensor::file_of(members(), {metadata.begin(), metadata.end()}));
+        return file;
+    });
+}
+
 tensor::TakeBlock NamedTensors::block_for(const std::string& owner) const {
     if (pool_ == nullptr) return tensor::plain_block;
     return [pool = pool_, owner](std::uint64_t bytes) {
@@ -162,15 +197,14 @@ tensor::TakeBlock NamedTensors::block_for(const std::string& owner) const {
     };
 }
 
+tensor::Block NamedTensors::take_block(const std::string& owner, std::uint64_t bytes) const {
+    return or_rejected([&] { return block_for(owner)(bytes); });
+}
+
 NamedTensors::Placed NamedTensors::place(const std::string& owner, const codec::TensorPointer& tensor) const {
-    auto value = std::make_shared<NamedValue>();
-    if (auto block = kept(owner, tensor)) {
-        value->tensor = tensor::tensor_in(std::move(*block), tensor);
-        return {std::move(value), 0};
-    }
-    const bool stays = can_seal(owner, tensor);
-    value->tensor = stays ? tensor : tensor::copy_tensor(tensor, block_for(owner));
-    return {std::move(value), stays ? 0 : tensor->bytes()};
+    if (auto block = kept(owner, tensor)) return {one_value(tensor::tensor_in(std::move(*block), tensor)), 0};
+    if (can_seal(owner, tensor)) return {one_value(tensor), 0};
+    return {one_value(tensor::copy_tensor(tensor, block_for(owner))), tensor->bytes()};
 }
 
 /// Immutable memory of a client with the bytes of `tensor`, as a segment of the server's pool: it lives as long as the
@@ -224,8 +258,7 @@ NamedTensors::Placed NamedTensors::adopt(const std::string& owner, tensor::FileC
     if (content.tensor != nullptr && pool_ != nullptr && segment_of(content.tensor) == nullptr) {
         placed = place(owner, content.tensor);  // it is not in C order, or not in the memory of the file
     } else if (content.tensor != nullptr) {
-        placed.value = std::make_shared<NamedValue>();
-        placed.value->tensor = std::move(content.tensor);
+        placed.value = one_value(std::move(content.tensor));
         placed.value->file_bytes = bytes;
     } else {
         placed.value = value_of_block(block_of(std::move(content.set), bytes));
@@ -239,6 +272,33 @@ NamedTensors::Placed NamedTensors::adopt(const std::string& owner, tensor::FileC
     }
     placed.value->metadata.insert(content.metadata.begin(), content.metadata.end());
     return placed;
+}
+
+NamedTensors::Placed NamedTensors::place_own(const std::string& owner, const codec::TensorPointer& tensor) const {
+    if (segment_of(tensor) != nullptr) return {one_value(tensor), 0};
+    return {one_value(tensor::copy_own_tensor(tensor, block_for(owner))), tensor->bytes()};
+}
+
+NamedTensors::Placed NamedTensors::place_own(const std::string& owner, tensor::TensorMap tensors) const {
+    const auto span = pool_ == nullptr ? std::nullopt : tensor::span_of(tensors);
+    const auto place = span ? pool_->find(span->data()) : std::nullopt;
+    if (!place || span->size() > place->segment->segment().size() - place->offset)
+        return NamedTensors::place(owner, tensors);
+    return {value_of_block(block_of(tensor::set_in_place(std::move(tensors), *span))), 0};
+}
+
+runtime::NamedPointer NamedTensors::put(const Put& what, const std::function<std::shared_ptr<NamedValue>()>& place) {
+    const auto check = [&](const runtime::TensorStore::Rejected& rejected) {
+        if (!rejected.conflict && !rejected.is_low) throw server::Rejected(json_rpc::out_of_memory(rejected.reason));
+        throw server::Rejected(version_error(rejected, what.wanted, what.has_base));
+    };
+    if (store_.closed()) throw server::Rejected(json_rpc::shutting_down());
+    return or_rejected([&] {
+        if (const auto rejected = store_.rejection(what.owner, what.name, what.bytes, what.wanted)) check(*rejected);
+        auto made = publish(what.owner, what.name, place(), what.wanted);
+        if (const auto* rejected = std::get_if<Rejected>(&made)) check(*rejected);
+        return std::get<runtime::NamedPointer>(std::move(made));
+    });
 }
 
 std::variant<runtime::NamedPointer, NamedTensors::Rejected> NamedTensors::publish(

@@ -51,6 +51,9 @@ struct NamedValue final : runtime::NamedContent {
     bool is_set() const { return tensor == nullptr; }
     /// The whole content as a value that a function takes. The first call makes it.
     std::shared_ptr<const codec::Value> whole() const;
+    /// The set as a safetensors file, which has the metadata. The first call makes it. Throws SafetensorsError if the
+    /// format does not have one of the dtypes.
+    std::shared_ptr<const tensor::TensorFile> file() const;
     std::size_t size() const;  ///< members of the set
     /// A view of a member of the set; null if there is none of this name.
     codec::TensorPointer member(std::string_view name) const;
@@ -67,6 +70,7 @@ private:
     mutable Guarded<std::unordered_map<std::string, std::string>> digests_;
     mutable std::once_flag once_;
     mutable std::shared_ptr<const codec::Value> whole_;
+    mutable Guarded<std::shared_ptr<const tensor::TensorFile>> file_;
 };
 
 /// The tensors that a server keeps by name. They are placed so that handing them over copies nothing.
@@ -98,6 +102,11 @@ public:
     Placed place(const std::string& owner, const tensor::TensorMap& tensors) const;
     Placed place(const std::string& owner, tensor::Manifest manifest, const codec::TensorPointer& data) const;
 
+    /// For tensors of this process to which nobody writes any more: they stay where they are if all of them lie in one
+    /// block of block_for(owner). Else copies them.
+    Placed place_own(const std::string& owner, const codec::TensorPointer& tensor) const;
+    Placed place_own(const std::string& owner, tensor::TensorMap tensors) const;
+
     /// Publishes what was placed, and removes a name, as the store does. Throw std::bad_alloc, std::system_error, and
     /// NotStored if what is published cannot be saved.
     using Rejected = runtime::TensorStore::Rejected;
@@ -106,6 +115,17 @@ public:
                                                           const runtime::WantedVersion& wanted);
     std::variant<runtime::NamedPointer, Rejected> remove(const std::string& owner, const std::string& name,
                                                          std::optional<std::uint64_t> if_version);
+    /// What is to be published under a name.
+    struct Put {
+        const std::string& owner;
+        const std::string& name;
+        std::uint64_t bytes = 0;  ///< of all members
+        runtime::WantedVersion wanted{};
+        bool has_base = false;  ///< `wanted.if_version` came as "base"
+    };
+    /// Publishes the result of `place`, which is not called if the store would reject the put. Throws
+    /// server::Rejected with the reason, also if there is no memory, and what `place` throws.
+    runtime::NamedPointer put(const Put& what, const std::function<std::shared_ptr<NamedValue>()>& place);
 
     /// Takes a file of `bytes` bytes that was read into memory of block_for(). The content stays in that memory. Only a
     /// tensor that is not in C order, or a set with a member that is not aligned to its items, is copied. Throws
@@ -119,6 +139,8 @@ public:
     Placed with_changes(const std::string& owner, const runtime::NamedPointer& base, Placed changes) const;
     /// Returns a function that allocates memory from which named tensors are handed over without a copy.
     tensor::TakeBlock block_for(const std::string& owner) const;
+    /// A block of block_for(). Throws server::Rejected, with the reason, if there is no memory.
+    tensor::Block take_block(const std::string& owner, std::uint64_t bytes) const;
 
     /// Returns the value of `name` or `set/member`: a tensor, or an object with a tensor for each member of a set.
     /// Returns null if `owner` has no such name. Copies nothing: all readers share the same elements. The value keeps

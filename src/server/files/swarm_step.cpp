@@ -82,6 +82,9 @@ net::Response swarm_step(Services& all, const net::Request& request, const Swarm
     report.receiver = text(body, "receiver");
     report.got = numbers(body, "got");
     report.lost = numbers(body, "lost");
+    const std::string digest = text(body, "digest");
+    const bool for_damage = digest == "xxh3-128";
+    if (!for_damage && !digest.empty() && digest != "sha-256") reject("digest", "sha-256 or xxh3-128", digest);
     const Json* const leaves = member(body, "leaves");
     report.leaves = leaves != nullptr && *leaves == Json(true);
     if (!report.leaves) report.address = address_of(body, request.head.peer);
@@ -99,7 +102,7 @@ net::Response swarm_step(Services& all, const net::Request& request, const Swarm
         const std::uint64_t first = *step->piece * size;
         if (!step->from.empty()) {
             answer["from"] = step->from;
-            answer["digest"] = file.digest({first, std::min(size, file.size - first)});
+            answer["digest"] = (for_damage ? file.xxh3 : file.sha256)({first, std::min(size, file.size - first)});
         }
     }
     return net::Response::json(200, answer.dump());

@@ -52,12 +52,6 @@ void check_no_key(const BuiltinCall& call) {
         reject("idempotency_key", "no key: if_version makes a repeated request harmless", "a key");
 }
 
-json_rpc::Error error_of(const TensorStore::Rejected& rejected, const runtime::WantedVersion& wanted,
-                         bool has_base = false) {
-    if (!rejected.conflict && !rejected.is_low) return json_rpc::out_of_memory(rejected.reason);
-    return version_error(rejected, wanted, has_base);
-}
-
 /// Uses the Codec of maps, because a key may begin with '$': the Codec escapes such keys.
 void write_metadata(ValueWriter writer, const NamedMetadata& metadata) {
     Codec<std::map<std::string, std::string>>::write(writer, {metadata.begin(), metadata.end()});
@@ -190,40 +184,24 @@ public:
         check_name(name);
         if (base && if_version) reject("if_version", "nothing beside base, which must be the version now", "a version");
         if (base && tensor) reject("base", "tensors, or manifest with data: the members that changed", "one tensor");
-        runtime::WantedVersion wanted{number_of(base ? base : if_version), std::nullopt};
-        if (new_version) wanted.version = static_cast<std::uint64_t>(new_version->value);
-        const auto check = [&](const TensorStore::Rejected& rejected) {
-            throw Rejected(error_of(rejected, wanted, base.has_value()));
-        };
+        Sent sent = checked(std::move(tensor), std::move(tensors), manifest, std::move(data), std::move(metadata));
         const std::string& owner = call.principal.name;
-        TensorStore& store = all_.names.store();
-        if (store.closed()) throw Rejected(json_rpc::shutting_down());
-        try {
-            Sent sent = checked(std::move(tensor), std::move(tensors), manifest, std::move(data), std::move(metadata));
-            const NamedPointer old = base ? store.find(owner, name) : nullptr;
-            const std::uint64_t bytes_before = old != nullptr ? old->content->bytes() : 0;
-            if (const auto rejected = store.rejection(owner, name, bytes_before + sent.bytes(), wanted))
-                check(*rejected);
+        const NamedPointer old = base ? all_.names.store().find(owner, name) : nullptr;
+        const std::uint64_t bytes_before = old != nullptr ? old->content->bytes() : 0;
+        NamedTensors::Put what{owner, name, bytes_before + sent.bytes()};
+        what.wanted.if_version = number_of(base ? base : if_version);
+        if (new_version) what.wanted.version = static_cast<std::uint64_t>(new_version->value);
+        what.has_base = base.has_value();
+        std::uint64_t copied = 0;
+        const NamedPointer made = all_.names.put(what, [&] {
             NamedTensors::Placed placed = place(owner, sent);
             if (base) placed = all_.names.with_changes(owner, old, std::move(placed));
             if (call.to.memory.failed()) throw Rejected(runtime::memory_failed());
-            const std::uint64_t bytes = placed.value->data_bytes();
-            auto made = all_.names.publish(owner, name, std::move(placed.value), wanted);
-            if (const auto* rejected = std::get_if<TensorStore::Rejected>(&made)) check(*rejected);
-            return {{"name", name},
-                    {"version", std::get<NamedPointer>(made)->version},
-                    {"bytes", bytes},
-                    {"copied", placed.copied}};
-        } catch (const NotStored& error) {
-            throw Rejected(json_rpc::out_of_memory(error.what()));
-        } catch (const std::system_error&) {
-            throw Rejected(json_rpc::out_of_memory(
-                "the server has no descriptor left for shared memory: start it with a higher limit of open files"));
-        } catch (const std::bad_alloc&) {
-            throw Rejected(json_rpc::out_of_memory(
-                "there is no memory for these tensors: delete others, wait until readers let old "
-                "versions go, or start the server with a higher --max-shared-bytes"));
-        }
+            copied = placed.copied;
+            return std::move(placed.value);
+        });
+        const std::uint64_t bytes = NamedTensors::value_of(*made).data_bytes();
+        return {{"name", name}, {"version", made->version}, {"bytes", bytes}, {"copied", copied}};
     }
 
     Outcome get(const BuiltinCall& call, const std::string& name, const MaybeVersion& version, const Words& members,
@@ -275,7 +253,7 @@ public:
         const auto version = number_of(if_version);
         auto removed = all_.names.remove(owner_of(call, owner), name, version);
         if (const auto* rejected = std::get_if<TensorStore::Rejected>(&removed))
-            throw Rejected(error_of(*rejected, {version, std::nullopt}));
+            throw Rejected(version_error(*rejected, {version, std::nullopt}));
         const auto& gone = std::get<NamedPointer>(removed);
         if (gone == nullptr) throw unknown();
         return {{"name", name}, {"version", gone->version}};

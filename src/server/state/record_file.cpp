@@ -28,7 +28,7 @@ void check(int error) {
 
 /// LMDB's keys have at most 511 bytes, and ours may have more.
 std::string name_of(char kind, std::string_view key) {
-    const Sha256 digest = sha256_of(std::as_bytes(std::span(key)));
+    const Sha256::Value digest = Sha256::of(std::as_bytes(std::span(key)));
     return std::string(1, kind).append(reinterpret_cast<const char*>(digest.data()), digest.size());
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -125,6 +126,46 @@ TensorSet set_in(const Block& block, std::uint64_t bytes, Manifest manifest) {
     const Shape shape{static_cast<std::int64_t>(bytes)};
     return {std::move(manifest), make_handle(bytes > 0 ? view_of(block.data, block.owner, DType::uint8, shape, {})
                                                        : allocate(DType::uint8, shape))};
+}
+
+bool is_plain(const codec::TensorPointer& tensor) { return !tensor->on_device() && tensor->tensor().is_contiguous(); }
+
+bool is_plain(const TensorMap& tensors) {
+    return std::all_of(tensors.begin(), tensors.end(), [](const auto& one) { return is_plain(one.second); });
+}
+
+std::optional<std::span<const std::byte>> span_of(const TensorMap& tensors) {
+    std::vector<std::span<const std::byte>> order;
+    for (const auto& [name, one] : tensors) {
+        if (one->bytes() == 0) continue;
+        if (!is_plain(one)) return std::nullopt;
+        order.emplace_back(one->tensor().data(), static_cast<std::size_t>(one->bytes()));
+    }
+    if (order.empty()) return std::nullopt;
+    const std::less<> before;
+    std::sort(order.begin(), order.end(),
+              [&](const auto& one, const auto& other) { return before(one.data(), other.data()); });
+    const std::byte* end = order.front().data();
+    std::size_t filled = 0;
+    for (const std::span<const std::byte> one : order) {
+        if (before(one.data(), end)) return std::nullopt;
+        end = one.data() + one.size();
+        filled += one.size();
+    }
+    const std::span<const std::byte> span(order.front().data(), end);
+    return filled < span.size() / 2 ? std::nullopt : std::optional(span);
+}
+
+TensorSet set_in_place(TensorMap tensors, std::span<const std::byte> span) {
+    const std::byte* first = span.data() - reinterpret_cast<std::uintptr_t>(span.data()) % kMemberAlignment;
+    Manifest manifest = manifest_of(tensors);
+    for (auto& [name, member] : manifest) {
+        if (member.bytes > 0)
+            member.offset = static_cast<std::uint64_t>(tensors.find(name)->second->tensor().data() - first);
+    }
+    const auto bytes = static_cast<std::uint64_t>(span.data() + span.size() - first);
+    auto* const data = const_cast<std::byte*>(first);  // nothing is written
+    return set_in({data, std::make_shared<TensorMap>(std::move(tensors))}, bytes, std::move(manifest));
 }
 
 std::byte* writable_data(const TensorSet& set) { return set.data->tensor().mutable_data(); }

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 
 #include <shared_tensor/value.hpp>
@@ -54,6 +56,17 @@ std::byte* writable_data(const TensorSet& set);
 
 /// Returns a set that views `block`, of `bytes`. The manifest must have been checked against `bytes`.
 TensorSet set_in(const Block& block, std::uint64_t bytes, Manifest manifest);
+
+/// Whether the elements are not on a device and lie in C order without gaps.
+bool is_plain(const codec::TensorPointer& tensor);
+bool is_plain(const TensorMap& tensors);
+
+/// From the first to the last byte of some tensors, for set_in_place(). Nullopt if a tensor is not is_plain(), if
+/// tensors share bytes, or if they fill less than half of it.
+std::optional<std::span<const std::byte>> span_of(const TensorMap& tensors);
+/// Returns the tensors, whose span_of() is `span`, as a view of the memory in which they lie. The view begins up to 63
+/// bytes before `span`, so that the members are aligned as they are now.
+TensorSet set_in_place(TensorMap tensors, std::span<const std::byte> span);
 
 /// Copies all tensors into one new set.
 TensorSet gather_set(const TensorMap& tensors, const TakeBlock& take);

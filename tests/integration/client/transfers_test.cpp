@@ -147,11 +147,14 @@ TEST_CASE("what is pulled into memory of another server is published there witho
     const ExampleDaemon there, here;
     const Client own = here.client();
     const NamedTensors far(there.far()), near(own);
+    const auto shared = [&](std::uint64_t bytes) {
+        return own.empty_in_shared_memory({static_cast<std::int64_t>(bytes)}, DType::uint8);
+    };
     const TensorRef x = numbers(kCount);
     far.push("x", x);
     far.push("set", std::map<std::string, TensorRef>{{"a", x}, {"b", numbers(999'999)}, {"c", numbers(3)}});
     for (const bool in_swarm : {false, true}) {
-        PullOptions pull{.shared_with = own};
+        PullOptions pull{.memory = shared};
         if (in_swarm) pull.swarm.emplace();
         const auto set = far.pull("set", pull).map();
         CHECK(identical(set.at("a"), x));
@@ -165,7 +168,7 @@ TEST_CASE("what is pulled into memory of another server is published there witho
         CHECK(identical(got["b"], numbers(999'999)));
     }
     far.push("small", numbers(10));
-    CHECK(near.put("small", far.pull("small", {.shared_with = own}).tensor()).bytes == 40);
+    CHECK(near.put("small", far.pull("small", {.memory = shared}).tensor()).bytes == 40);
 }
 
 TEST_CASE("what cannot be pulled or pushed is said", "[client][push][pull]") {

@@ -64,6 +64,10 @@ TEST_CASE("receivers pass a file on to each other, over TLS and without", "[secu
     const std::vector<Client> of_plain{Client(here), Client(here), Client(here)};
     CHECK(pull_together(of_plain, tensor) < 3 * kWhole - 20 * kMebi);
 
+    PullOptions trusting = swarm();
+    trusting.swarm->trusted = true;
+    CHECK(pull_together(of_plain, tensor, trusting) < 3 * kWhole - 20 * kMebi);
+
     ClientOptions certified = secure.options();
     certified.tls.certificate = secure.authority.server_certificate();
     certified.tls.key = secure.authority.server_key();
@@ -133,7 +137,8 @@ TEST_CASE("questions of receivers that make no sense are rejected", "[security][
     for (const Json& bad :
          {Json(1), Json::object(), Json{{"port", 1}}, Json{{"port", 70'000}, {"key", key}},
           Json{{"port", 1}, {"key", "../" + key.substr(3)}}, Json{{"port", -1}, {"key", key}},
-          Json{{"port", 1}, {"key", key}, {"got", 1}}, Json{{"port", 1}, {"key", key}, {"lost", {"a"}}}}) {
+          Json{{"port", 1}, {"key", key}, {"digest", "md5"}}, Json{{"port", 1}, {"key", key}, {"got", 1}},
+          Json{{"port", 1}, {"key", key}, {"lost", {"a"}}}}) {
         INFO(bad.dump());
         CHECK(ask(bad.dump()).status == 400);
     }

@@ -31,7 +31,7 @@ static_assert(sizeof(Handle) == sizeof(IpcBytes) && std::has_unique_object_repre
 std::uint64_t sum_of(Handle handle) {
     handle.sum = 0;
     std::string summed(reinterpret_cast<const char*>(&handle), sizeof handle);
-    const Sha256 digest = sha256_of(std::as_bytes(std::span(summed.append(boot_id()))));
+    const Sha256::Value digest = Sha256::of(std::as_bytes(std::span(summed.append(boot_id()))));
     std::uint64_t sum = 0;
     std::memcpy(&sum, digest.data(), sizeof sum);
     return sum;

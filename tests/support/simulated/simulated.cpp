@@ -62,7 +62,7 @@ std::size_t enabled() { return all().enabled(); }
 
 std::string uuid(std::size_t device) {
     const std::string text = "simulated " + std::to_string(device) + ' ' + boot_id();
-    const Sha256 digest = sha256_of(std::as_bytes(std::span(text)));
+    const Sha256::Value digest = Sha256::of(std::as_bytes(std::span(text)));
     return "SIM-" + uuid_text(std::span(digest).first<16>());
 }
 

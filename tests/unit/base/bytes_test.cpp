@@ -76,7 +76,7 @@ TEST_CASE("digests are XXH3 with 128 bits in big endian, and SHA-256 as in FIPS 
     // As another implementation (the Python package xxhash) has them.
     CHECK(encode_base64(Digest::of({})) == "maoG0wFHmNhgAcMkRo1Jfw==");
     CHECK(encode_base64(Digest::of(bytes("abc"))) == "BrBatnM6YYV4r1+UiS85UA==");
-    CHECK(hex(sha256_of(bytes("abc"))) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    CHECK(hex(Sha256::of(bytes("abc"))) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
 TEST_CASE("a digest is the same in whatever pieces the bytes come", "[util]") {

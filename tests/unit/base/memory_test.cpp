@@ -54,6 +54,16 @@ TEST_CASE("a buffer is empty, aligned, writable to its end, and wastes a quarter
     CHECK_THROWS_AS(pool.take(std::size_t{1} << 61), std::bad_alloc);
 }
 
+TEST_CASE("sizes of pools waste a quarter at most, a thirty-second of large ones", "[util][buffers]") {
+    for (std::size_t wanted = 5 * kKiB; wanted < std::size_t{5} << 30; wanted += wanted / 50 + 1) {
+        const std::size_t size = size_class(wanted);
+        INFO(wanted << ", " << size);
+        REQUIRE(size >= wanted);
+        REQUIRE(size_class(size) == size);
+        if (wanted > 2 * kMiB) REQUIRE(size - wanted <= wanted / (wanted > 256 * kMiB ? 32 : 4));
+    }
+}
+
 TEST_CASE("a freed buffer is taken again, the one used last first, but no big one for a small wish",
           "[util][buffers]") {
     BufferPool pool;

@@ -1,12 +1,18 @@
 #include "client/transfers/swarm.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "base/bytes/digest.hpp"
+#include "base/bytes/ids.hpp"
+#include "client/transfers/relay.hpp"
 
 using namespace shared_tensor;
 
@@ -55,7 +61,69 @@ std::shared_ptr<PooledBuffer> file_in(std::vector<std::byte>& memory) {
     return file;
 }
 
+/// A server whose only piece another receiver has, until that is told to have sent other bytes.
+class ServerBesideRelay {
+public:
+    ServerBesideRelay(const client::Relay& relay, std::string digest)
+        : from_("http://127.0.0.1:" + std::to_string(relay.port()) + "/swarm/" + relay.key()),
+          digest_(std::move(digest)) {}
+
+    std::string answer(const std::string& text) {
+        const std::lock_guard lock(mutex_);
+        const ReceiverJson report = ReceiverJson::parse(text);
+        wanted_ = report.value("digest", "sha-256");
+        if (!report["got"].empty()) is_there_ = true;
+        if (!report["lost"].empty()) {
+            is_lost_ = true;
+            is_given_ = false;
+        }
+        ReceiverJson answer{
+            {"receiver", "r"}, {"piece_bytes", kPiece}, {"missing", is_there_ ? 0 : 1}, {"unfinished", 0}};
+        if (is_there_ || is_given_) return answer.dump();
+        answer["piece"] = 0;
+        if (!is_lost_) answer.update({{"from", from_}, {"digest", digest_}});
+        is_given_ = true;
+        return answer.dump();
+    }
+    std::string wanted() const { return wanted_; }
+    bool is_lost() const { return is_lost_; }
+
+private:
+    const std::string from_, digest_;
+    std::mutex mutex_;
+    std::string wanted_;
+    bool is_there_ = false, is_lost_ = false, is_given_ = false;
+};
+
 }  // namespace
+
+TEST_CASE("a piece of another receiver is checked by the digest that this one wants", "[client][swarm]") {
+    std::vector<std::byte> content(kPiece);
+    for (std::size_t i = 0; i < content.size(); ++i)
+        content[i] = static_cast<std::byte>(i * 7);
+    std::vector<std::byte> passed_on = content;
+    const bool is_damaged = GENERATE(false, true), trusted = GENERATE(false, true);
+    if (is_damaged) passed_on[kPiece / 2] ^= std::byte{1};
+    PullOptions options;
+    options.swarm = SwarmOptions{.host = "127.0.0.1", .trusted = trusted};
+    client::Relay relay(*options.swarm, {}, file_in(passed_on));
+    relay.add(0, kPiece);
+    ServerBesideRelay server(relay, trusted ? hex(Digest::of(content)) : hex(Sha256::of(content)));
+    std::vector<std::byte> memory(kPiece);
+    int fetched = 0;
+    const client::Swarm::Source source{[&](const std::string& report) { return server.answer(report); },
+                                       [](const net::ByteRange&) { return false; },
+                                       [&](const net::ByteRange&) {
+                                           ++fetched;
+                                           memory = content;
+                                       },
+                                       [](const net::ByteRange&) {}};
+    client::Swarm(options, {}, source, file_in(memory)).run();
+    CHECK(server.wanted() == (trusted ? "xxh3-128" : "sha-256"));
+    CHECK(server.is_lost() == is_damaged);
+    CHECK(fetched == (is_damaged ? 1 : 0));
+    CHECK(memory == content);
+}
 
 TEST_CASE("a receiver that the server of a swarm has forgotten goes on as a new one", "[client][swarm]") {
     std::vector<std::byte> memory(kPieces * kPiece);
