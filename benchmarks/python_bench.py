@@ -352,10 +352,12 @@ def weights(options: argparse.Namespace, pythons: dict[str, str]) -> None:
     figures = {name: statistics.median(cost[name] for cost in costs) / 1e3 for name in COSTS}
     show("the same arrays, beside what one copy costs", figures, "ms")
     target("published, beside one copy into fresh memory", figures, "publish", "copy", 1.3)
+    target("published by a Node in its own server", figures, "node", "copy", 1.3)
+    target("published over TCP, as from another host", figures, "push", "copy", 1.3)
     target("a file published, beside reading it into fresh memory", figures, "file", "read", 1.2)
 
 
-COSTS = ["publish", "copy", "born", "file", "read"]  # operations of our callers: python_bench_peers.py
+COSTS = ["publish", "node", "push", "copy", "born", "file", "read"]  # operations of our callers: python_bench_peers.py
 
 
 def costs_of_one_copy(contestant: Contestant) -> dict[str, float]:

@@ -9,13 +9,15 @@
 Operations: `add` adds two numbers in the server. `held` gets 64 MiB that the server has, `fresh` 64 MiB that it makes,
 and reads the first element. `publish` gives the server 64 arrays of 16 MiB, `attach` gets them and reads the first
 element of each. Of shared_tensor also: `born` publishes such arrays that were made where the server keeps them, `file`
-a safetensors file of them; `copy` and `read` only copy or read them into fresh memory. Only the packages of the named
-peer need to be installed.
+a safetensors file of them, `node` the arrays in the server of a Node, `push` over TCP; `copy` and `read` only copy or
+read them into fresh memory. Only the packages of the named peer need to be installed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import json
 import os
 import statistics
@@ -30,6 +32,7 @@ FLOATS = 1 << 24  # 64 MiB
 MEMBERS, MEMBER_FLOATS = 64, 1 << 22  # 1 GiB
 
 
+@functools.cache
 def layers() -> dict[str, Any]:
     import numpy
 
@@ -66,6 +69,22 @@ class Born:
         assert self._names.publish("weights", self._layers).copied == 0
 
 
+class OfNode(Publication):
+    """Publishes the arrays in the server of a node of this process."""
+
+    def __init__(self) -> None:
+        from shared_tensor.node import Node
+
+        self._node, self._loop, self._is_started = Node(), asyncio.new_event_loop(), False
+        super().__init__(lambda arrays: self._loop.run_until_complete(self._node.publish("weights", arrays)))
+
+    def prepare(self) -> None:
+        super().prepare()
+        if not self._is_started:
+            self._loop.run_until_complete(self._node.start())
+            self._is_started = True
+
+
 def fresh_memory() -> Any:
     import mmap
 
@@ -83,7 +102,7 @@ class Copy(Publication):
         self._memory: Any = None
 
     def prepare(self) -> None:
-        self._layers = self._layers or layers()
+        super().prepare()
         self._memory = fresh_memory()
 
     def _copy(self, arrays: dict[str, Any]) -> None:
@@ -128,6 +147,7 @@ def ours(address: str) -> Operations:
     daemon, provider, passing = (shared_tensor.Client(url, framework="numpy", timeout=120) for url in address.split())
     plain = provider.options(framework="none")
     names = shared_tensor.NamedTensors(daemon)
+    elsewhere = shared_tensor.NamedTensors(shared_tensor.Client(address.split()[0], local_socket="none", timeout=120))
     return {
         "ping": lambda: daemon.call("server.ping"),
         "cpp_add": lambda: daemon.call("add", 1, 2),
@@ -139,6 +159,8 @@ def ours(address: str) -> Operations:
         "fresh": lambda: provider.call("fresh_tensor")[0],
         "publish": Publication(lambda arrays: names.publish("weights", arrays)),
         "attach": lambda: [array[0] for array in names.get("weights").values()],
+        "node": OfNode(),
+        "push": Publication(lambda arrays: elsewhere.publish("weights", arrays)),
         "born": Born(names),
         "copy": Copy(),
         "file": File(names, publishes=True),
