@@ -37,12 +37,20 @@ def why_not() -> str:
 class RayNodes:
     """Node 0 is the head."""
 
-    def __init__(self, count: int, folder: pathlib.Path, store_bytes: int = 200 << 20, cpus: int = 4) -> None:
+    def __init__(
+        self,
+        count: int,
+        folder: pathlib.Path,
+        store_bytes: int = 200 << 20,
+        cpus: int = 4,
+        environment: dict[str, str] | None = None,
+    ) -> None:
         self.folder = folder
         self.bridge = Bridge(NAME, count, "10.213.11")
         self.spaces = self.bridge.spaces
         self._options = ["--num-cpus", str(cpus), "--object-store-memory", str(store_bytes), "--disable-usage-stats"]
-        self._environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        self._environment = {**os.environ, **token, **(environment or {})}
         self._processes: list[subprocess.Popen[bytes]] = []
         for i in range(count):
             self._start(i)

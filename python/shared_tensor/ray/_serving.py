@@ -27,6 +27,11 @@ def _tls() -> bool:
     return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
 
 
+def _certificate() -> tuple[str, str]:
+    """The files of the certificate and the key of this node."""
+    return os.environ.get("RAY_TLS_SERVER_CERT", ""), os.environ.get("RAY_TLS_SERVER_KEY", "")
+
+
 def _path(name: str) -> str:
     """A path in a folder that only this user can enter."""
     folder = os.path.join(tempfile.gettempdir(), f"shared_tensor-{os.getuid()}")
@@ -58,6 +63,7 @@ class Cluster:
             return Client(f"unix:{place.socket}", self.token, **options)
         if _tls():
             options["authorities"] = os.environ.get("RAY_TLS_CA_CERT", "")
+            options["certificate"], options["key"] = _certificate()
         return Client(place.url, self.token, local_socket="none", **options)
 
 
@@ -85,8 +91,9 @@ def cluster() -> Cluster:
 def _start(provider: SharedTensorProvider, token: str, path: str, options: dict[str, Any]) -> str:
     """Starts the server at a port of this node's address and at PATH.sock, and returns its URL."""
     if _tls():
-        options.setdefault("tls_certificate", os.environ.get("RAY_TLS_SERVER_CERT", ""))
-        options.setdefault("tls_key", os.environ.get("RAY_TLS_SERVER_KEY", ""))
+        certificate, key = _certificate()
+        options.setdefault("tls_certificate", certificate)
+        options.setdefault("tls_key", key)
     _sweep(os.path.dirname(path))
     with contextlib.suppress(FileNotFoundError):  # of a process that was killed
         os.unlink(f"{path}.sock")
