@@ -70,21 +70,24 @@ private:
 };
 
 /// A version that another server published, on its way into a server of this process. It is pulled into memory that the
-/// readers of this server will share, and is not copied there: what an older version had is used again when nobody
-/// reads that version any more.
+/// readers of this server will share: what an older version had is used again when nobody reads that version any more.
+/// It is copied only if that memory cannot be used: see PullOptions::memory and Published::copied.
 ///
 /// Ownership: the server must outlive it. Thread safety: one thread at a time.
 class NamedTensorCopy {
 public:
     /// Pulls the version that `options` ask for; `options.memory` is not used. `token`: of the user of `server` for
-    /// whom the version is published; empty if the server has no tokens. Blocks. Throws as NamedTensors::pull() does,
-    /// and NotAuthorised for a token that the server does not know.
+    /// whom the version is published; empty if the server has no tokens. Blocks. Throws as NamedTensors::pull() does.
+    /// Errors of `server` itself have texts that begin with "the server of this process": NotAuthorised for a token
+    /// that it does not know, InvalidParams for a member of a set, ServerOutOfMemory beyond its limits, ShuttingDown.
+    /// Throws std::invalid_argument for rows or a part of a tensor.
     NamedTensorCopy(const Server& server, const std::string& token, const NamedTensors& from, std::string_view name,
                     PullOptions options = {});
     std::uint64_t version() const { return pulled_->version(); }
 
     /// Publishes it under the same name and version, with its metadata. Call it once. Throws InvalidParams if the
-    /// server has this version or a newer one, ServerOutOfMemory beyond the server's limits, ShuttingDown.
+    /// server has this version or a newer one, or does not take the members' names or the metadata; ServerOutOfMemory
+    /// beyond the server's limits, ShuttingDown.
     Published publish();
 
 private:

@@ -163,14 +163,16 @@ struct PullOptions {
     std::optional<NamedTensor> previous{};
     /// Receivers of one version pass its pieces on, so that each piece leaves the server about once. Pieces of others
     /// are checked by SHA-256 of the server (SwarmOptions::trusted: by XXH3). A server that uses TLS needs
-    /// ClientOptions::tls with a certificate of this process, which is used for the other receivers. Without it, and if
-    /// the server takes no more receivers, all comes from the server. With `previous`, only pieces (of 1 MiB or more)
-    /// of which more than a quarter is missing come from others; the server completes the rest, which is passed on too.
+    /// ClientOptions::tls with a certificate of this process, which is used for the other receivers; without it, pull()
+    /// throws std::invalid_argument. If the server takes no more receivers, all comes from the server. With `previous`,
+    /// only pieces (of 1 MiB or more) of which more than a quarter is missing come from others; the server completes
+    /// the rest, which is passed on too.
     std::optional<SwarmOptions> swarm{};
-    /// Returns uninitialised host memory of at least `bytes` bytes in which the tensors will lie, if they have more
-    /// than 1 MiB. Default: ordinary memory of this process. May be called again if the version changes during the
-    /// pull. What it throws is thrown by pull(). If it is memory of Client::empty_in_shared_memory(), put() of all the
-    /// tensors by that client copies nothing: so a server gets a set of another host.
+    /// Returns uninitialised host memory of at least `bytes` bytes, contiguous and aligned to 64, for what is pulled.
+    /// Default: ordinary memory of this process. Not called for less than 1 MiB and for compressed files. May be called
+    /// again if the version changes during the pull; if it changes again and again, ordinary memory is used. What it
+    /// throws is thrown by pull(). If it is memory of Client::empty_in_shared_memory(), put() of all the tensors by
+    /// that client copies nothing: so a server gets a set of another host.
     std::function<TensorRef(std::uint64_t bytes)> memory{};
 };
 

@@ -35,16 +35,19 @@ class ReplicaServer:
 
 
 def _end(deployment: str, replicas: dict[str, Any], drain_time: float) -> None:
-    """Ends these actors, by name. Blocks until their names are free. Raises TimeoutError if Ray does not end them."""
-    if replicas:  # one that is dead or hangs does not stop
-        stopped = [actor.stop.remote(drain_time) for actor in replicas.values()]
-        ray.wait(stopped, num_returns=len(stopped), timeout=drain_time + 10)
+    """Ends these actors, by name. Blocks until Ray has ended them. Raises TimeoutError if it does not."""
+    if not replicas:
+        return
+    stopped = [actor.stop.remote(drain_time) for actor in replicas.values()]
+    ray.wait(stopped, num_returns=len(stopped), timeout=drain_time + 10)  # one may be dead or hang
     for actor in replicas.values():
         ray.kill(actor)
+    ending = {actor._actor_id: name for name, actor in replicas.items()}
     deadline = time.monotonic() + 30
-    while left := replicas.keys() & actors(f"{deployment}#"):
+    while left := ending.keys() & {actor._actor_id for actor in actors(f"{deployment}#").values()}:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"Ray has not ended {', '.join(sorted(left))} within 30 s of ray.kill()")
+            names = ", ".join(sorted(ending[one] for one in left))
+            raise TimeoutError(f"Ray has not ended {names} within 30 s of ray.kill()")
         time.sleep(0.02)
 
 
@@ -113,7 +116,10 @@ def scale(handle: Handle, replicas: int, *, drain_time: float = 10.0) -> None:
     alive = actors(f"{handle.name}#")
     for number in [number for number in kept if f"{handle.name}#{number}" not in alive]:
         del kept[number]  # it failed for good, or delete() has ended it
-    _end(handle.name, {f"{handle.name}#{number}": kept.pop(number) for number in sorted(kept)[replicas:]}, drain_time)
+    surplus = sorted(kept)[replicas:]
+    _end(handle.name, {f"{handle.name}#{number}": kept[number] for number in surplus}, drain_time)
+    for number in surplus:
+        del kept[number]
     free = (number for number in itertools.count() if number not in kept)
     new = list(itertools.islice(free, max(replicas - len(kept), 0)))
     server = ray.remote(ReplicaServer)

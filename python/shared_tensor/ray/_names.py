@@ -13,7 +13,7 @@ from ..client import Client
 from ..errors import InvalidParams, UnknownOrExpired
 from ..named_tensors import NamedTensor, NamedTensors, Published
 from ..weights import Attached
-from ._directory import NAMESPACE, Place, actors
+from ._directory import Place, actors
 from ._node import node_server
 from ._serving import cluster, forget
 
@@ -136,8 +136,9 @@ def attach(model: Any, name: str, *, strict: bool = True) -> Attached:
 def shutdown() -> None:
     """Ends the servers of all nodes, with what was published, and the directory. Deployments end with what made them.
     Other processes that used them must be started again."""
-    for actor in (*actors("node-").values(), ray.get_actor("directory", NAMESPACE)):
-        ray.kill(actor)
+    for name, actor in actors("").items():
+        if name == "directory" or name.startswith("node-"):
+            ray.kill(actor)
     with _LOCK:
         _PLACES.clear()
     forget()

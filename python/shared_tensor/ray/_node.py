@@ -11,7 +11,7 @@ from collections import defaultdict
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from .._core import NamedTensorCopy
-from ..errors import InvalidParams, RpcError, TransportFailure, UnknownOrExpired
+from ..errors import InvalidParams, RpcError, ServerOutOfMemory, TransportFailure, UnknownOrExpired
 from ..named_tensors import NamedTensors
 from ..provider import SharedTensorProvider
 from ._directory import Place, detached
@@ -103,6 +103,8 @@ class NodeServer:
                 client = self._serving.cluster.client(place, timeout=None, framework="none")
                 try:
                     pulled = self._serving.pull(client, name)
+                except ServerOutOfMemory:  # of the server of this node
+                    raise
                 except RpcError as error:
                     print(f"shared_tensor.ray: {name} version {version} from {place.url}: {error}", flush=True)
                     if isinstance(error, TransportFailure):

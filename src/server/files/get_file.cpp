@@ -103,6 +103,7 @@ std::vector<net::BodyPart> parts_of(const std::shared_ptr<const TensorFile>& fil
     };
     add(file->head.size(), [&] { return net::BodyPart{std::as_bytes(std::span(file->head)), file}; });
     for (const tensor::ElementReader& one : file->elements) {
+        if (begin >= range.first + range.count) break;
         add(one.size(), [&] {
             if (one.data() != nullptr) return net::BodyPart{{one.data(), static_cast<std::size_t>(one.size())}, file};
             return net::BodyPart{{}, {}, std::make_shared<tensor::ElementReader>(one), 0, one.size()};

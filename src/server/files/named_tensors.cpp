@@ -10,7 +10,6 @@
 #include "local/segments/received_segment.hpp"
 #include "protocol/codec/value.hpp"
 #include "protocol/json_rpc/error.hpp"
-#include "server/methods/rejected.hpp"
 #include "server/state/saved_state.hpp"
 
 namespace shared_tensor::server {
@@ -179,12 +178,11 @@ std::shared_ptr<const codec::Value> NamedValue::whole() const {
 }
 
 std::shared_ptr<const tensor::TensorFile> NamedValue::file() const {
-    return file_.with([this](auto& file) {
-        if (file == nullptr)
-            file = std::make_shared<const tensor::TensorFile>(
-                tensor::file_of(members(), {metadata.begin(), metadata.end()}));
-        return file;
+    std::call_once(file_once_, [this] {
+        file_ =
+            std::make_shared<const tensor::TensorFile>(tensor::file_of(members(), {metadata.begin(), metadata.end()}));
     });
+    return file_;
 }
 
 tensor::TakeBlock NamedTensors::block_for(const std::string& owner) const {
@@ -275,8 +273,11 @@ NamedTensors::Placed NamedTensors::adopt(const std::string& owner, tensor::FileC
 }
 
 NamedTensors::Placed NamedTensors::place_own(const std::string& owner, const codec::TensorPointer& tensor) const {
-    if (segment_of(tensor) != nullptr) return {one_value(tensor), 0};
-    return {one_value(tensor::copy_own_tensor(tensor, block_for(owner))), tensor->bytes()};
+    if (segment_of(tensor) == nullptr)
+        return {one_value(tensor::copy_own_tensor(tensor, block_for(owner))), tensor->bytes()};
+    Placed placed{one_value(tensor), 0};
+    placed.value->file_bytes = pool_->find(tensor->tensor().data())->offset + tensor->bytes();
+    return placed;
 }
 
 NamedTensors::Placed NamedTensors::place_own(const std::string& owner, tensor::TensorMap tensors) const {
@@ -284,19 +285,25 @@ NamedTensors::Placed NamedTensors::place_own(const std::string& owner, tensor::T
     const auto place = span ? pool_->find(span->data()) : std::nullopt;
     if (!place || span->size() > place->segment->segment().size() - place->offset)
         return NamedTensors::place(owner, tensors);
-    return {value_of_block(block_of(tensor::set_in_place(std::move(tensors), *span))), 0};
+    const std::uint64_t held = place->offset + span->size();
+    return {value_of_block(block_of(tensor::set_in_place(std::move(tensors), *span), held)), 0};
+}
+
+void NamedTensors::fail(const Put& what, const Rejected& rejected) {
+    if (!rejected.conflict && !rejected.is_low) throw server::Rejected(json_rpc::out_of_memory(rejected.reason));
+    throw server::Rejected(version_error(rejected, what.wanted, what.has_base));
+}
+
+void NamedTensors::check(const Put& what) const {
+    if (store_.closed()) throw server::Rejected(json_rpc::shutting_down());
+    if (const auto rejected = store_.rejection(what.owner, what.name, what.bytes, what.wanted)) fail(what, *rejected);
 }
 
 runtime::NamedPointer NamedTensors::put(const Put& what, const std::function<std::shared_ptr<NamedValue>()>& place) {
-    const auto check = [&](const runtime::TensorStore::Rejected& rejected) {
-        if (!rejected.conflict && !rejected.is_low) throw server::Rejected(json_rpc::out_of_memory(rejected.reason));
-        throw server::Rejected(version_error(rejected, what.wanted, what.has_base));
-    };
-    if (store_.closed()) throw server::Rejected(json_rpc::shutting_down());
+    check(what);
     return or_rejected([&] {
-        if (const auto rejected = store_.rejection(what.owner, what.name, what.bytes, what.wanted)) check(*rejected);
         auto made = publish(what.owner, what.name, place(), what.wanted);
-        if (const auto* rejected = std::get_if<Rejected>(&made)) check(*rejected);
+        if (const auto* rejected = std::get_if<Rejected>(&made)) fail(what, *rejected);
         return std::get<runtime::NamedPointer>(std::move(made));
     });
 }

@@ -14,6 +14,7 @@
 #include "local/segments/segment_pool.hpp"
 #include "protocol/codec/value.hpp"
 #include "runtime/tables/tensor_store.hpp"
+#include "server/methods/rejected.hpp"
 #include "tensor/files/tensor_file.hpp"
 #include "tensor/files/tensor_set.hpp"
 
@@ -68,9 +69,9 @@ struct NamedValue final : runtime::NamedContent {
 
 private:
     mutable Guarded<std::unordered_map<std::string, std::string>> digests_;
-    mutable std::once_flag once_;
+    mutable std::once_flag once_, file_once_;
     mutable std::shared_ptr<const codec::Value> whole_;
-    mutable Guarded<std::shared_ptr<const tensor::TensorFile>> file_;
+    mutable std::shared_ptr<const tensor::TensorFile> file_;
 };
 
 /// The tensors that a server keeps by name. They are placed so that handing them over copies nothing.
@@ -103,7 +104,7 @@ public:
     Placed place(const std::string& owner, tensor::Manifest manifest, const codec::TensorPointer& data) const;
 
     /// For tensors of this process to which nobody writes any more: they stay where they are if all of them lie in one
-    /// block of block_for(owner). Else copies them.
+    /// segment of block_for(owner). Else copies them.
     Placed place_own(const std::string& owner, const codec::TensorPointer& tensor) const;
     Placed place_own(const std::string& owner, tensor::TensorMap tensors) const;
 
@@ -123,6 +124,21 @@ public:
         runtime::WantedVersion wanted{};
         bool has_base = false;  ///< `wanted.if_version` came as "base"
     };
+    /// Throws server::Rejected if the store would reject the put now.
+    void check(const Put& what) const;
+    /// Throws server::Rejected for too many members, names that members may not have, and too long metadata. `members`:
+    /// a map by name. `parameter`: for the error.
+    template <class Members>
+    static void check_content(std::string_view parameter, const Members& members, const NamedMetadata& metadata) {
+        if (members.size() > kMaxMembers)
+            reject(parameter, "at most " + std::to_string(kMaxMembers) + " members", std::to_string(members.size()));
+        for (const auto& [name, member] : members) {
+            if (const std::string rejection = runtime::member_name_rejection(name); !rejection.empty())
+                reject(parameter, "names for members", rejection);
+        }
+        if (const std::string rejection = metadata_rejection(metadata); !rejection.empty())
+            reject(parameter, "shorter metadata", rejection);
+    }
     /// Publishes the result of `place`, which is not called if the store would reject the put. Throws
     /// server::Rejected with the reason, also if there is no memory, and what `place` throws.
     runtime::NamedPointer put(const Put& what, const std::function<std::shared_ptr<NamedValue>()>& place);
@@ -160,6 +176,7 @@ public:
     }
 
 private:
+    [[noreturn]] static void fail(const Put& what, const Rejected& rejected);
     local::PooledSegmentPointer segment_of(const codec::TensorPointer& tensor) const;
     std::optional<tensor::Block> kept(const std::string& owner, const codec::TensorPointer& tensor) const;
     bool can_seal(const std::string& owner, const codec::TensorPointer& tensor) const;

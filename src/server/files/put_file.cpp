@@ -64,18 +64,6 @@ void check_digest(const net::Headers& headers, std::span<const std::byte> body) 
                net::digest_field(*field.value));
 }
 
-void check_content(const tensor::FileContent& content, std::size_t most) {
-    if (content.set.manifest.size() > most)
-        reject("body", "at most " + std::to_string(most) + " members", std::to_string(content.set.manifest.size()));
-    for (const auto& [name, member] : content.set.manifest) {
-        if (const std::string rejection = runtime::member_name_rejection(name); !rejection.empty())
-            reject("body", "names for members", rejection);
-    }
-    const NamedMetadata metadata(content.metadata.begin(), content.metadata.end());
-    if (const std::string rejection = NamedTensors::metadata_rejection(metadata); !rejection.empty())
-        reject("body", "shorter metadata", rejection);
-}
-
 /// If the file contains one tensor with the name of the upload (as GET sends it), the content is this tensor and not a
 /// set.
 void single_out(tensor::FileContent& content, const std::string& name) {
@@ -130,7 +118,7 @@ net::Response publish(Services& all, const UploadRequest& wanted, const UploadTa
     const tensor::Block block = upload->block();
     const std::uint64_t size = upload->form().size;
     tensor::FileContent content = tensor::view_file(block, size, *wanted.file_form, wanted.raw);
-    check_content(content, NamedTensors::kMaxMembers);
+    NamedTensors::check_content("body", content.set.manifest, {content.metadata.begin(), content.metadata.end()});
     if (!wanted.changes) single_out(content, wanted.key.name);
     auto placed = all.names.adopt(wanted.key.owner, std::move(content), size);
     const auto old = all.names.store().find(wanted.key.owner, wanted.key.name);

@@ -99,6 +99,9 @@ TEST_CASE("what cannot be copied into a server is said", "[node][pull]") {
     here.start();
     CHECK_THROWS_AS(NamedTensorCopy(here, "another token of sixteen and more", far, "x"), NotAuthorised);
     CHECK_THROWS_AS(NamedTensorCopy(here, kSecret, far, "y"), UnknownOrExpired);
+    CHECK_THROWS_AS(NamedTensorCopy(here, kSecret, far, "x", {.first_row = 1}), std::invalid_argument);
+    far.put("set", weights(1));
+    CHECK_THROWS_AS(NamedTensorCopy(here, kSecret, far, "set/a"), InvalidParams);
     CHECK_THROWS_AS(NamedTensorCopy(here, kSecret, far, "x", {.version = 6}), UnknownOrExpired);
     CHECK(NamedTensorCopy(here, kSecret, far, "x").publish().version == 7);
     NamedTensorCopy again(here, kSecret, far, "x");
@@ -109,6 +112,8 @@ TEST_CASE("what cannot be copied into a server is said", "[node][pull]") {
     CHECK(NamedTensors(Client(reader)).get("x").version() == 7);
 
     far.put("x", numbers(8'000'000));
+    CHECK_THROWS_WITH(NamedTensorCopy(here, kSecret, far, "x"),
+                      ContainsSubstring("the server of this process") && ContainsSubstring("--max-shared-bytes"));
     CHECK_THROWS_AS(NamedTensorCopy(here, kSecret, far, "x"), ServerOutOfMemory);
     far.put("x", numbers(2'000'000));
     NamedTensorCopy late(here, kSecret, far, "x");
