@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 
-from ._first.ranks import Ranks
+from ._first.ranks import Ranks, end_with_parent
 from ._first.server import SharedTensorServer
 from ._flags import add_flags, parse
 from .provider import SharedTensorProvider
@@ -51,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     count = int(os.environ.get("GPUS_PER_NODE", "1"))
     if count > 1 and "RANK" not in os.environ:
         return Ranks(count, arguments, of_server.get("port"), options.ready_file).run()
+    end_with_parent()
     os.environ["__SHARED_TENSOR_SERVER_MODE__"] = "true"
     provider = load(options.provider)
     ended = provider.serve(ready_file=options.ready_file, processes=options.processes, **of_server)

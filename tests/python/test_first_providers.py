@@ -279,6 +279,13 @@ def test_gpus_per_node_starts_a_server_for_each_and_ends_all(ranks: Any) -> None
     assert [client.ping() for client in clients] == [False, False]
 
 
+def test_if_the_process_that_started_the_servers_is_killed_they_end(ranks: Any) -> None:
+    clients = [SharedTensorClient(url=url, timeout=5) for url in ranks.url.split()]
+    assert all(client.ping() for client in clients)
+    ranks.kill()
+    until(lambda: not any(client.ping() for client in clients))
+
+
 def test_if_one_server_dies_all_end(ranks: Any) -> None:
     children = pathlib.Path(f"/proc/{ranks.process.pid}/task/{ranks.process.pid}/children").read_text().split()
     assert len(children) == 2

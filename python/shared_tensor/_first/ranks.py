@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -11,10 +12,25 @@ from collections.abc import Sequence
 from .._signals import told_to_end, wait_until
 from ..provider import default_port
 
+_PARENT = "__SHARED_TENSOR_PARENT__"
+"""The variable of a rank that names the reading end of a pipe; the writing end closes when the first process ends."""
+
+
+def end_with_parent() -> None:
+    """In a rank: from now on SIGTERM comes when the process that started it has ended, however that ended."""
+    pipe = os.environ.pop(_PARENT, "")
+    if pipe:
+        threading.Thread(target=_wait_for_parent, args=(int(pipe),), daemon=True).start()
+
+
+def _wait_for_parent(pipe: int) -> None:
+    os.read(pipe, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
 
 class Ranks:
     """Processes with RANK and LOCAL_RANK from 0 on. Each runs the same command. Their ports follow each other, and the
-    name of each ready file ends with the rank. If one process ends, all do."""
+    name of each ready file ends with the rank. If one process ends, or this one, all do."""
 
     def __init__(self, count: int, arguments: Sequence[str], port: int | None, ready_file: str) -> None:
         self._arguments = list(arguments)
@@ -23,6 +39,7 @@ class Ranks:
         self._count = count
         self._processes: list[subprocess.Popen[bytes]] = []
         self._one_ended = threading.Event()
+        self._pipe, self._own_end = os.pipe()
 
     def run(self) -> int:
         """Returns when all have ended: 0 if SIGTERM or SIGINT came and all ended well."""
@@ -40,7 +57,8 @@ class Ranks:
     def _start(self, rank: int) -> None:
         process = subprocess.Popen(
             [sys.executable, "-m", "shared_tensor.server", *self._arguments, *self._own_options(rank)],
-            env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env={**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), _PARENT: str(self._pipe)},
+            pass_fds=[self._pipe],
         )
         self._processes.append(process)
         threading.Thread(target=self._watch, args=(process,), daemon=True).start()
