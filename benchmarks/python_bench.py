@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
@@ -84,8 +85,9 @@ def process(command: list[str], ready: str = "ready") -> Iterator[tuple[subproce
     """Yields a process, and the rest of the line with which it said that it is ready; ready="": it says nothing."""
     environment = {**os.environ, "PYTHONPATH": str(HERE), "RAY_AUTH_MODE": "disabled"}
     with tempfile.TemporaryFile("w+") as errors:
+        pipe = subprocess.PIPE
         started = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment
+            command, stdin=pipe, stdout=pipe, stderr=errors, text=True, env=environment, start_new_session=True
         )
         try:
             assert started.stdout is not None
@@ -101,6 +103,8 @@ def process(command: list[str], ready: str = "ready") -> Iterator[tuple[subproce
             except subprocess.TimeoutExpired:
                 started.kill()
                 started.wait()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)  # those that it started
 
 
 class Failed(Exception):
