@@ -88,6 +88,30 @@ TEST_CASE("single tensors, small ones and all dtypes are copied into a server", 
     CHECK(identical(near.get("few")["y"], few.at("y")));
 }
 
+TEST_CASE("copies count with their metadata against the limit of names, before they are pulled", "[node][pull]") {
+    const ExampleDaemon there;
+    const NamedTensors far(there.far());
+    ServerOptions options = at_any_port();
+    options.names.max_bytes = 26 << 20;
+    Server here({}, options);
+    here.start();
+    const std::string text(200'000, 'x');
+    for (const char* const name : {"x", "set"}) {
+        const auto bytes_of_names = [&] {
+            return call(here.port(), "server.info")["totals"]["named_tensors"]["bytes"].get<std::uint64_t>();
+        };
+        const std::uint64_t before = bytes_of_names();
+        const TensorRef x = numbers(3'000'000);
+        name == std::string("x")
+            ? far.put(name, x, {.metadata = {{"text", text}}})
+            : far.put(name, std::map<std::string, TensorRef>{{"a", x}}, {.metadata = {{"text", text}}});
+        NamedTensorCopy(here, "", far, name).publish();
+        CHECK(bytes_of_names() > before + x.bytes() + text.size());
+    }
+    far.put("y", numbers(2'000'000));
+    CHECK_THROWS_AS(NamedTensorCopy(here, "", far, "y"), ServerOutOfMemory);
+}
+
 TEST_CASE("what cannot be copied into a server is said", "[node][pull]") {
     const ExampleDaemon there;
     const NamedTensors far(there.far());
@@ -119,4 +143,5 @@ TEST_CASE("what cannot be copied into a server is said", "[node][pull]") {
     NamedTensorCopy late(here, kSecret, far, "x");
     here.stop(std::chrono::milliseconds(0));
     CHECK_THROWS_AS(late.publish(), ShuttingDown);
+    CHECK_THROWS_AS(NamedTensorCopy(here, kSecret, far, "x"), ShuttingDown);
 }
