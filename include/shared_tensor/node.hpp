@@ -83,7 +83,7 @@ public:
     /// Throws std::invalid_argument for rows or a part of a tensor.
     NamedTensorCopy(const Server& server, const std::string& token, const NamedTensors& from, std::string_view name,
                     PullOptions options = {});
-    std::uint64_t version() const { return pulled_->version(); }
+    std::uint64_t version() const { return version_; }
 
     /// Publishes it under the same name and version, with its metadata. Call it once. Throws InvalidParams if the
     /// server has this version or a newer one, or does not take the members' names or the metadata; ServerOutOfMemory
@@ -93,7 +93,8 @@ public:
 private:
     server::Services& all_;
     std::string owner_;
-    std::optional<NamedTensor> pulled_;
+    std::optional<NamedTensor> pulled_;  ///< until it is published
+    std::uint64_t version_ = 0;
 };
 
 /// A server and a client in one process.

@@ -49,6 +49,7 @@ NamedTensorCopy::NamedTensorCopy(const Server& server, const std::string& token,
         return TensorRef(block.data, DType::uint8, {static_cast<std::int64_t>(bytes)}, {}, {}, block.owner);
     };
     pulled_ = or_error([&] { return from.pull(name, options); });
+    version_ = pulled_->version();
 }
 
 Published NamedTensorCopy::publish() {
