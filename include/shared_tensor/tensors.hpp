@@ -169,10 +169,10 @@ struct PullOptions {
     /// the rest, which is passed on too.
     std::optional<SwarmOptions> swarm{};
     /// Returns uninitialised host memory of at least `bytes` bytes, contiguous and aligned to 64, for what is pulled.
-    /// Default: ordinary memory of this process. Not called for less than 1 MiB and for compressed files. May be called
-    /// again if the version changes during the pull; if it changes again and again, ordinary memory is used. What it
-    /// throws is thrown by pull(). If it is memory of Client::empty_in_shared_memory(), put() of all the tensors by
-    /// that client copies nothing: so a server gets a set of another host.
+    /// Default: ordinary memory of this process, which is also used for files of less than 1 MiB (in a swarm: 64 KiB),
+    /// for compressed ones, and if the version changes again and again during the pull. May be called again after such
+    /// a change. What it throws is thrown by pull(). If it is memory of Client::empty_in_shared_memory(), put() of all
+    /// the tensors by that client copies nothing: so a server gets a set of another host.
     std::function<TensorRef(std::uint64_t bytes)> memory{};
 };
 

@@ -273,10 +273,11 @@ NamedTensors::Placed NamedTensors::adopt(const std::string& owner, tensor::FileC
 }
 
 NamedTensors::Placed NamedTensors::place_own(const std::string& owner, const codec::TensorPointer& tensor) const {
-    if (segment_of(tensor) == nullptr)
-        return {one_value(tensor::copy_own_tensor(tensor, block_for(owner))), tensor->bytes()};
+    const auto segment = segment_of(tensor);
+    if (segment == nullptr) return {one_value(tensor::copy_own_tensor(tensor, block_for(owner))), tensor->bytes()};
     Placed placed{one_value(tensor), 0};
-    placed.value->file_bytes = pool_->find(tensor->tensor().data())->offset + tensor->bytes();
+    const std::byte* const end = tensor->tensor().data() + tensor->bytes();
+    placed.value->file_bytes = static_cast<std::uint64_t>(end - segment->segment().data());
     return placed;
 }
 
