@@ -390,12 +390,12 @@ void Core::notify(std::string_view method, const CallArguments& arguments, const
 void Core::shutdown() {
     shut_down_.store(true);
     Local& local = here();
-    local.shut_down.with([](bool& down) { down = true; });
-    local.shut_down.notify_all();
-    local.dependencies.sender->shutdown();
+    local.dependencies.sender->shutdown();  // before the pauses end: a call that goes on then sends nothing more
     for (const auto& weak : local.sockets.with([](const auto& all) { return all; })) {
         if (const auto socket = weak.lock()) socket->abort();
     }
+    local.shut_down.with([](bool& down) { down = true; });
+    local.shut_down.notify_all();
 }
 
 bool Core::is_shut_down() const { return shut_down_.load(); }
