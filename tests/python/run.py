@@ -30,6 +30,7 @@ CHECKED = [
     "benchmarks/batching_bench.py",
     "benchmarks/call_cost.py",
     "benchmarks/checkpoint_bench.py",
+    "benchmarks/compile_time.py",
     "benchmarks/python_bench.py",
     "benchmarks/python_bench_peers.py",
     "benchmarks/ray_bench.py",

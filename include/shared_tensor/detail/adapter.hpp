@@ -321,7 +321,7 @@ private:
 
     std::unique_ptr<BoundCall> bind_all(const ValueSource& source, std::span<const ValueSource::Node> nodes,
                                         std::size_t& reading) const override {
-        return std::make_unique<Bound>(*this, source, nodes, reading, Indices());
+        return std::unique_ptr<BoundCall>(new Bound(*this, source, nodes, reading, Indices()));
     }
 
     const F callable_;
@@ -346,8 +346,8 @@ struct AdapterFor {
 template <class F, class... Options>
 std::unique_ptr<FunctionRecord> make_function_record(std::string name, std::string where, F callable,
                                                      const Options&... options) {
-    return std::make_unique<typename AdapterFor<F>::Type>(std::move(name), std::move(where), std::move(callable),
-                                                          options...);
+    return std::unique_ptr<FunctionRecord>(
+        new typename AdapterFor<F>::Type(std::move(name), std::move(where), std::move(callable), options...));
 }
 
 }  // namespace shared_tensor::detail

@@ -40,7 +40,7 @@ TransportCase usable(TransportCase transport) {
     const auto can = tensor::Devices::of_process().use_cuda(tensor::UseCuda::if_found);
     if (!can && std::getenv("SHARED_TENSOR_TEST_NEEDS_GPU") != nullptr) FAIL("no GPU: " << can.reason);
     if (!can) SKIP("cuda_ipc: " << can.reason);
-    detail::need_torch_cuda();
+    if (const char* const why = detail::kTorch.load_cuda()) FAIL(why);
     return transport;
 }
 
