@@ -17,6 +17,11 @@ runtime::DispatcherOptions dispatcher_options(const Services& all, const detail:
         {all.options.calls}, all.options.local_socket == "none" ? nullptr : &memory, all.reporting, all.state.get()};
 }
 
+/// Null if neither clients nor a service manager will ever ask for the memory of a named tensor.
+local::SegmentPool* pool_for_names(Services& all) {
+    return all.options.local_socket == "none" && all.state == nullptr ? nullptr : &all.local.pool();
+}
+
 /// Loads libtorch if the server may have models; else returns null. It is loaded before requests are served: so the
 /// operator sees what is missing, and no request waits for it.
 const models::TorchModels* torch_for_models(const ServerOptions& options) {
@@ -68,9 +73,9 @@ Services::Services(const Registry& registry, ServerOptions wanted)
       leases(options.leases),
       local(*this),
       allocation(local.pool()),
-      state(SavedState::open(options.state, options.local_socket == "none" ? nullptr : &local.pool())),
+      state(SavedState::open(options.state, local.pool())),
       names_epoch(state != nullptr ? state->epoch() : epoch),
-      names(options.names, options.local_socket == "none" ? nullptr : &local.pool(), state.get()),
+      names(options.names, pool_for_names(*this), state.get()),
       uploads(options.uploads),
       swarms(options.swarms),
       watches([this](const auto& id, const auto& owner) { return dispatcher.tasks().get(id, owner); }),

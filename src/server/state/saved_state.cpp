@@ -85,12 +85,12 @@ std::string lost_text(std::string_view what, const std::string& name, const std:
 
 }  // namespace
 
-std::unique_ptr<SavedState> SavedState::open(const StateOptions& options, local::SegmentPool* pool) {
+std::unique_ptr<SavedState> SavedState::open(const StateOptions& options, local::SegmentPool& pool) {
     if (options.socket.empty() || options.max_descriptors == 0) return nullptr;
     return std::make_unique<SavedState>(options, pool);
 }
 
-SavedState::SavedState(const StateOptions& options, local::SegmentPool* pool)
+SavedState::SavedState(const StateOptions& options, local::SegmentPool& pool)
     : store_(options.socket, options.max_descriptors, given(options)),
       saver_(store_, pool),
       memory_(open_records(store_)),

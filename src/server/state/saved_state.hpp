@@ -27,9 +27,9 @@ namespace shared_tensor::server {
 class SavedState final : public runtime::RunRecords {
 public:
     /// Null if there is no service manager that keeps descriptors. `pool` has the segments of named tensors, and
-    /// outlives the result; null: there are none. Throws std::exception.
-    static std::unique_ptr<SavedState> open(const StateOptions& options, local::SegmentPool* pool);
-    SavedState(const StateOptions& options, local::SegmentPool* pool);
+    /// outlives the result. Throws std::exception.
+    static std::unique_ptr<SavedState> open(const StateOptions& options, local::SegmentPool& pool);
+    SavedState(const StateOptions& options, local::SegmentPool& pool);
     ~SavedState() override;
 
     /// Part of the tags of named tensors. Another value after a start that found no state.

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "local/segments/immutable_memory.hpp"
@@ -26,10 +28,14 @@ Json describe(const TensorRef& tensor) {
     return {{"dtype", name_of(tensor.dtype())}, {"shape", tensor::Shape(tensor.shape().begin(), tensor.shape().end())}};
 }
 
-/// Nobody writes to the memory any more: the process that made it has ended.
-void make_immutable(const UniqueFd& memory) {
-    if (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) != 0 && errno != EPERM)
-        throw std::runtime_error("a process that was forked from the earlier server still has its memory");
+/// Nobody writes to the memory any more: the process that made it has ended. Its mappings may outlive it for a moment,
+/// while another process reads its files in /proc, as ps and monitors do. Blocks until they end, or until `latest`.
+void make_immutable(const UniqueFd& memory, std::chrono::steady_clock::time_point latest) {
+    while (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) != 0 && errno != EPERM) {
+        if (errno != EBUSY || std::chrono::steady_clock::now() >= latest)
+            throw std::runtime_error("a process that was forked from the earlier server still has its memory");
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
     if (!local::is_immutable(memory)) throw std::runtime_error("its memory is not sealed");
 }
 
@@ -38,7 +44,7 @@ void make_immutable(const UniqueFd& memory) {
 std::shared_ptr<const SavedTensor> TensorSaver::save(const codec::TensorPointer& tensor) const {
     if (tensor->on_device()) throw NotStored("a tensor on a GPU ends with the process");
     const TensorRef& elements = tensor->tensor();
-    const bool may_stay = pool_ != nullptr && tensor->bytes() > kMostInRecord && elements.is_contiguous();
+    const bool may_stay = tensor->bytes() > kMostInRecord && elements.is_contiguous();
     const auto place = may_stay ? pool_->find(elements.data()) : std::nullopt;
     if (!place) return std::make_shared<const SavedTensor>(copy(tensor));
     SavedTensor saved{describe(elements), store_->keep(place->segment->segment().descriptor())};
@@ -78,8 +84,7 @@ TensorSaver::Restored TensorSaver::restore(const Json& record, const std::string
     } else {
         saved.memory = store_->take(record.at("memory").get<std::string>());
         if (saved.memory == nullptr) throw std::runtime_error("the service manager has not kept its memory");
-        if (pool_ == nullptr) throw std::runtime_error("this server shares no memory (local-socket)");
-        make_immutable(*saved.memory->descriptor());
+        make_immutable(*saved.memory->descriptor(), latest_);
         auto segment = pool_->adopt(saved.memory->descriptor(), record.at("size").get<std::size_t>(), owner);
         block = {segment->data() + record.at("offset").get<std::uint64_t>(), segment};
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,13 +21,14 @@ struct SavedTensor {
 /// Saves tensors and results, and makes them from what was saved. Thread safety: all methods from any thread.
 class TensorSaver {
 public:
-    /// `store` outlives it; so does `pool`, if not null.
-    TensorSaver(DescriptorStore& store, local::SegmentPool* pool) : store_(&store), pool_(pool) {}
+    /// `store` and `pool` outlive it.
+    TensorSaver(DescriptorStore& store, local::SegmentPool& pool) : store_(&store), pool_(&pool) {}
 
     /// Saves a tensor that never changes. Elements in a segment of the pool stay where they are; others are copied.
     /// Throws NotStored, also for a tensor on a device; std::bad_alloc, std::system_error.
     std::shared_ptr<const SavedTensor> save(const codec::TensorPointer& tensor) const;
-    /// Makes a tensor of `owner`. Copies nothing but small tensors. Throws std::exception.
+    /// Makes a tensor of `owner`. Copies nothing but small tensors. Blocks while the earlier process still has the
+    /// memory mapped, in the first 5 s of this object. Throws std::exception.
     struct Restored {
         codec::TensorPointer tensor;
         std::shared_ptr<const SavedTensor> saved;
@@ -44,6 +46,8 @@ private:
 
     DescriptorStore* const store_;
     local::SegmentPool* const pool_;
+    /// For all that is restored together: until then restore() waits for the end of the earlier process's mappings.
+    const std::chrono::steady_clock::time_point latest_ = std::chrono::steady_clock::now() + std::chrono::seconds(5);
 };
 
 }  // namespace shared_tensor::server

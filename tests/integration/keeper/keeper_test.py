@@ -388,29 +388,49 @@ class Starts(unittest.TestCase):
 
 
 class Crashes(unittest.TestCase):
-    """Kills the server at random points while clients publish, read and run tasks."""
+    """Kills the server at random points while clients publish, read, fetch what differs from an older version (and are
+    killed as well), and run tasks."""
 
-    MEMBERS = ("a", "b", "small")
-    SIZES = (200_000, 100_000, 10)
+    BLOCK = 64 << 10
     TTL_S = 20
 
     def setUp(self):
-        self.keeper = Keeper(self, "--older-versions", "2", listens=True).await_server()
+        # Without a local channel `shared-tensor get` fetches as from another host.
+        self.keeper = Keeper(self, "--older-versions", "2", "--local-socket", "none", listens=True).await_server()
         self.stopped = threading.Event()
         self.faults = []
         self.published = 0  # the newest version that a client was told of
         self.tasks = []  # that a client saw completed
-        self.reads = 0
+        self.reads = self.fetches = self.cut_fetches = 0
 
     def content(self, version):
-        """A set in which each byte tells the version."""
+        """A set that tells its version everywhere: in a version each third block of "blocks" changes, one element of
+        each block of "elements", and all of "small"."""
+        number = version.to_bytes(8, "little")
+        changed = [version - (version - block) % 3 for block in range(40)]
+        members = {
+            "blocks": b"".join(bytes([one % 251]) * self.BLOCK for one in changed),
+            "elements": (bytes(self.BLOCK // 2) + number + bytes(self.BLOCK // 2 - 8)) * 24,
+            "small": number,
+        }
         header, data = {}, b""
-        for name, size in zip(self.MEMBERS, self.SIZES, strict=True):
-            header[name] = {"dtype": "U8", "shape": [size], "data_offsets": [len(data), len(data) + size]}
-            data += bytes([version % 251]) * size
+        for name, raw in members.items():
+            header[name] = {"dtype": "U8", "shape": [len(raw)], "data_offsets": [len(data), len(data) + len(raw)]}
+            data += raw
         text = json.dumps(header).encode()
         text += b" " * (-len(text) % 8)
         return len(text).to_bytes(8, "little") + text + data
+
+    def check_set(self, body, what, least):
+        """A whole set of one version, which is returned."""
+        data = body[8 + int.from_bytes(body[:8], "little") :]
+        version = int.from_bytes(data[-8:], "little")
+        if version < least:
+            self.faults.append(f"{what}: version {version} after {least}")
+        expected = self.content(version)
+        if data != expected[8 + int.from_bytes(expected[:8], "little") :]:
+            self.faults.append(f"{what}: version {version} is torn or mixed")
+        return version
 
     def check_read(self):
         least = self.published
@@ -418,12 +438,31 @@ class Crashes(unittest.TestCase):
         if status == 404 and least == 0:
             return
         version = int(headers["Shared-Tensor-Version"])
-        size = int.from_bytes(body[:8], "little")
-        if version < least:
-            self.faults.append(f"version {version} after {least}")
-        if set(body[8 + size :]) != {version % 251}:
-            self.faults.append(f"version {version} is mixed: {set(body[8 + size:])}")
+        if self.check_set(body, "get", least) != version:
+            self.faults.append(f"get: the body has another version than {version}")
         self.reads += 1
+
+    def fetch(self):
+        """By the command line, from the version that the fetch before has left."""
+        now, then = self.keeper.folder / "now.safetensors", self.keeper.folder / "then.safetensors"
+        least = self.published
+        command = [PLACE.tool, "get", "set", "--url", f"http://127.0.0.1:{self.keeper.port}", "--output", now]
+        if then.exists():
+            command += ["--previous", then]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+            if random.random() < 0.3:
+                time.sleep(random.uniform(0.005, 0.03))
+                process.kill()
+            errors = process.communicate()[1]
+        if process.returncode not in (0, 1, -signal.SIGKILL):
+            self.faults.append(f"fetch: {process.returncode}: {errors}")
+        if now.exists():
+            self.check_set(now.read_bytes(), "fetch", least)
+            now.rename(then)
+            self.fetches += 1
+        elif process.returncode == 0:
+            self.faults.append("fetch: there is no file")
+        self.cut_fetches += process.returncode == -signal.SIGKILL
 
     def publish(self):
         current = self.keeper.request("HEAD", "/tensors/set.safetensors")
@@ -442,6 +481,10 @@ class Crashes(unittest.TestCase):
         if answer.get("result", {}).get("state") == "completed":
             self.tasks.append((time.monotonic(), identity, count))
 
+    def monitor(self):
+        """As monitors do. Meanwhile the kernel cannot take a killed server's mappings away."""
+        pathlib.Path(f"/proc/{self.keeper.pid()}/smaps").read_bytes()
+
     def repeat(self, action):
         while not self.stopped.is_set():
             try:
@@ -451,7 +494,7 @@ class Crashes(unittest.TestCase):
                     self.faults.append(repr(error))  # any other is a request that the kill cut off
 
     def test_nothing_is_torn_or_lost(self):
-        actions = (self.publish, self.check_read, self.check_read, self.run_task)
+        actions = (self.publish, self.check_read, self.fetch, self.run_task, self.monitor, self.monitor)
         threads = [threading.Thread(target=self.repeat, args=(one,)) for one in actions]
         for one in threads:
             one.start()
@@ -468,8 +511,10 @@ class Crashes(unittest.TestCase):
                 one.join()
         self.keeper.await_server()
         self.check_read()
-        self.assertEqual(self.faults, [])
+        self.assertEqual(self.faults, [], self.keeper.log())
         self.assertGreater(self.reads, PLACE.kills)
+        self.assertGreater(self.fetches, PLACE.kills)
+        self.assertGreater(self.cut_fetches, 0)
         self.assertGreater(len(self.tasks), PLACE.kills)
         living = [one for one in self.tasks if one[0] > time.monotonic() - self.TTL_S / 2]
         self.assertTrue(living)
@@ -518,7 +563,7 @@ class Restarts(unittest.TestCase):
 
 if __name__ == "__main__":
     options = argparse.ArgumentParser()
-    for option in ("--keeper", "--daemon", "--plugin", "--client"):
+    for option in ("--keeper", "--daemon", "--plugin", "--client", "--tool"):
         options.add_argument(option, required=True)
     options.add_argument("--kills", type=int, default=6)
     PLACE, rest = options.parse_known_args()
