@@ -1,7 +1,7 @@
 #pragma once
 
-// at::Tensor as a parameter, a result, or inside of one, without a copy in either direction. This header is compiled
-// into your code with your libtorch (2.11 or newer). The library itself is not linked to libtorch.
+// at::Tensor as a parameter, a result, or inside of one, without a copy in either direction. It is compiled in
+// your build with your libtorch (2.11 or newer). The library itself is not linked to libtorch.
 //
 // A tensor parameter may view memory that the call owns (the received bytes). A copy of the at::Tensor keeps this
 // memory alive, as long as you like. Results share the returned tensor's memory. Only a tensor's values cross: the

@@ -126,6 +126,26 @@ class Consumer(unittest.TestCase):
             self.addCleanup(daemon.close)
             self.assertEqual(run(program, daemon.url), "6\n")
 
+    @unittest.skipUnless(shutil.which("pkg-config"), "pkg-config is not installed")
+    def test_a_plugin_with_tensors_of_libtorch_is_built_without_cmake(self):
+        """Of two files: each compiles the functions of torch.hpp, and the linker keeps one of each."""
+        search = f"PKG_CONFIG_PATH={next(self.installed.rglob('pkgconfig'))}"
+        flags = run("env", search, "pkg-config", "--cflags", "--libs", "shared_tensor_plugin").split()
+        torch = [f"-I{PLACE.torch}/include", f"-I{PLACE.torch}/include/torch/csrc/api/include", f"-L{PLACE.torch}/lib",
+                 "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{PLACE.torch}/lib"]
+        functions = pathlib.Path(__file__).parent / "consumer" / "functions.cpp"
+        more, plugin = self.work / "more.cpp", self.work / "libtwo_files.so"
+        more.write_text(functions.read_text().replace("namespace shop", "namespace more"))
+        run(PLACE.cxx, functions, more, *flags, *torch, "-o", plugin)
+        daemon = Daemon(self.installed / "bin" / "shared-tensor-server", "--load", plugin)
+        self.addCleanup(daemon.close)
+        self.assertEqual(run(self.work / "build" / "client", daemon.url), "Hello world\n119\n4\n")
+
+    def test_a_plugin_exports_its_entry_point_alone(self):
+        symbols = run("nm", "--dynamic", "--defined-only", self.work / "build" / "libconsumer_plugin.so").splitlines()
+        self.assertEqual([line for line in symbols if " T " in line or " D " in line], [])
+        self.assertTrue([line for line in symbols if line.endswith(" W shared_tensor_plugin_v1")], symbols)
+
     def test_what_is_installed_is_linked_to_no_libtorch_and_finds_all_else(self):
         for program in ("shared-tensor-server", "shared-tensor"):
             needed = run("ldd", self.installed / "bin" / program)

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -32,8 +33,9 @@ Json describe(const TensorRef& tensor) {
 /// while another process reads its files in /proc, as ps and monitors do. Blocks until they end, or until `latest`.
 void make_immutable(const UniqueFd& memory, std::chrono::steady_clock::time_point latest) {
     while (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) != 0 && errno != EPERM) {
-        if (errno != EBUSY || std::chrono::steady_clock::now() >= latest)
-            throw std::runtime_error("a process that was forked from the earlier server still has its memory");
+        if (errno != EBUSY) throw std::system_error(errno, std::generic_category(), "its memory cannot be sealed");
+        if (std::chrono::steady_clock::now() >= latest)
+            throw std::runtime_error("another process, such as a fork of the earlier server, still has its memory");
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     if (!local::is_immutable(memory)) throw std::runtime_error("its memory is not sealed");

@@ -38,6 +38,13 @@ SHARE(enter_again, idempotent(), arg("name"), arg("seconds") = 0.002, doc("The s
 void refuse(const std::string& why) { throw std::runtime_error(why); }
 SHARE(refuse, doc("Fails."));
 
+void fork_for(double seconds) {
+    if (::fork() != 0) return;
+    ::usleep(static_cast<useconds_t>(seconds * 1e6));
+    ::_exit(0);
+}
+SHARE(fork_for, arg("seconds"), doc("Forks a process that only sleeps, with all of the server's memory."));
+
 shared_tensor::TensorRef count_up(std::int64_t count) {
     auto numbers = std::make_shared<std::vector<std::int32_t>>(static_cast<std::size_t>(count));
     std::iota(numbers->begin(), numbers->end(), 0);
