@@ -124,7 +124,8 @@ class LimitedDaemon(Daemon):
     def ask(self, method, path, body=None, headers=None, timeout=PATIENCE):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
-            connection.request(method, path, body, headers or {})
+            with contextlib.suppress(BrokenPipeError):  # the server answered before it had the request
+                connection.request(method, path, body, headers or {})
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:
