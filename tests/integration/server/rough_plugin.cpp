@@ -70,9 +70,10 @@ void lock_output_for_ever() {
     wait_for_ever();
 }
 
+/// Its frames are small: a frame larger than the page that guards a stack would write into that of another thread.
 // NOLINTNEXTLINE(misc-no-recursion): which is its purpose
-int recurse(volatile int* deeper) {
-    volatile int here[1000] = {*deeper};
+[[gnu::noinline]] int recurse(volatile int* deeper) {
+    volatile int here[100] = {*deeper};
     return recurse(here) + here[0];
 }
 
