@@ -31,10 +31,10 @@ Json describe(const TensorRef& tensor) {
 
 /// Nobody writes to the memory any more: the process that made it has ended. Its mappings may outlive it for a moment,
 /// while another process reads its files in /proc, as ps and monitors do. Blocks until they end, or until `latest`.
-void make_immutable(const UniqueFd& memory, std::chrono::steady_clock::time_point latest) {
+void make_immutable(const UniqueFd& memory, SteadyTime latest) {
     while (::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) != 0 && errno != EPERM) {
         if (errno != EBUSY) throw std::system_error(errno, std::generic_category(), "its memory cannot be sealed");
-        if (std::chrono::steady_clock::now() >= latest)
+        if (real_clock().now() >= latest)
             throw std::runtime_error("another process, such as a fork of the earlier server, still has its memory");
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/concurrency/clock.hpp"
 #include "base/system/descriptor_store.hpp"
 #include "local/segments/segment_pool.hpp"
 #include "protocol/codec/value.hpp"
@@ -47,7 +48,7 @@ private:
     DescriptorStore* const store_;
     local::SegmentPool* const pool_;
     /// For all that is restored together: until then restore() waits for the end of the earlier process's mappings.
-    const std::chrono::steady_clock::time_point latest_ = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    const SteadyTime latest_ = real_clock().now() + std::chrono::seconds(5);
 };
 
 }  // namespace shared_tensor::server

@@ -70,7 +70,7 @@ void lock_output_for_ever() {
     wait_for_ever();
 }
 
-/// Its frames are small: a frame larger than the page that guards a stack would write into that of another thread.
+/// Its frames are small: a frame larger than a stack's guard page could write into the stack of another thread.
 // NOLINTNEXTLINE(misc-no-recursion): which is its purpose
 [[gnu::noinline]] int recurse(volatile int* deeper) {
     volatile int here[100] = {*deeper};
