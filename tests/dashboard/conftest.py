@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
@@ -90,11 +90,15 @@ def new_page(browser: Browser):
         contexts.append(context)
         page = context.new_page()
 
-        def note(text: str) -> None:
+        def note(text: str, place: object = "") -> None:
             if not any(part in text for part in allowed):
-                found.append(text)
+                found.append(f"{text} {place}")
 
-        page.on("console", lambda message: note(message.text) if message.type in ("error", "warning") else None)
+        def note_message(message: ConsoleMessage) -> None:
+            if message.type in ("error", "warning"):
+                note(message.text, message.location)
+
+        page.on("console", note_message)
         page.on("pageerror", lambda error: note(f"{error}"))
         return page
 

@@ -104,7 +104,8 @@ def test_a_page_of_another_origin_is_rejected_by_the_daemon(new_page, daemon):
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
             self.end_headers()
-            self.wfile.write(b"<!doctype html><title>foreign</title>")
+            # With an icon of its own, since a request for /favicon.ico could meet the end of this server.
+            self.wfile.write(b"<!doctype html><title>foreign</title><link rel='icon' href='data:,'>")
 
         def log_message(self, *_):
             pass
