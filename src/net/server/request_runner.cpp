@@ -301,22 +301,19 @@ std::variant<std::shared_ptr<PooledBuffer>, After> RequestRun::receive_body(Inpu
     const bool needs_length = method == "POST" || method == "PUT" || method == "PATCH";
     if (needs_length && !framing.chunked && !framing.length)
         return reject({411, "the request needs a Content-Length"}, &frame.head);
-    const bool hopeless = framing.length.value_or(0) > plan.max_bytes;  // will be rejected, so gets no 100
-    if (frame.expect_continue && input.empty() && !hopeless) {
-        iovec line = place_of("HTTP/1.1 100 Continue\r\n\r\n");
-        if (write_all(*connection_.stream, {&line, 1}, {options.write_timeout, 0}) != WriteOutcome::done)
-            return After::close;
-    }
     if (!framing.chunked && !framing.length) framing.length = 0;
     const auto now = MinimumRate::Clock::now();
     const MinimumRate rate = plan.binary ? MinimumRate(now, options.body_timeout, options.min_bytes_per_second)
                                          : MinimumRate::until(now + options.body_timeout);
+    bool waits_for_100 = frame.expect_continue && input.empty();
     std::shared_ptr<const void> share;
     const auto allow = [&](std::size_t capacity) {
         auto larger = context_.hold_bytes(plan.client_budget.get(), capacity);
         if (larger == nullptr) return false;
         share = std::move(larger);
-        return true;
+        if (!std::exchange(waits_for_100, false)) return true;
+        iovec line = place_of("HTTP/1.1 100 Continue\r\n\r\n");
+        return write_all(*connection_.stream, {&line, 1}, {options.write_timeout, 0}) == WriteOutcome::done;
     };
     try {
         auto result = read_body(*connection_.stream, input, framing, rate, {plan.max_bytes, options.max_chunks, allow},

@@ -186,6 +186,14 @@ struct SharingServer {
     TestServer under_test;
 };
 
+TEST_CASE("Expect: 100-continue is answered with 503 where the budget has no room for the body", "[http]") {
+    SharingServer server(10'000, 10'000);
+    CHECK(server.send("ann", 8'000, true) == 200);
+    RawClient client(server.under_test.port());
+    client.send("POST /p HTTP/1.1\r\nHost: h\r\nX-Client: ben\r\nExpect: 100-continue\r\nContent-Length: 8000\r\n\r\n");
+    CHECK(client.read_answer().status == 503);
+}
+
 TEST_CASE("bodies in flight have a limit for each client and for all, which kept bodies count against", "[http]") {
     const bool of_client = GENERATE(true, false);
     SharingServer server(of_client ? 1 << 30 : 10'000, of_client ? 10'000 : 1 << 30);
