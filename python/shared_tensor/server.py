@@ -17,9 +17,14 @@ def load(target: str) -> SharedTensorProvider:
     """Imports "package.module:name". The name may be omitted if the module has one provider."""
     module_name, _, name = target.partition(":")
     sys.path.insert(0, os.getcwd())
-    module = importlib.import_module(module_name)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # what the module itself imports
+        sys.exit(f"shared_tensor.server: there is no module {error.name} in {os.getcwd()} or on Python's path")
     if name:
-        found = [getattr(module, name)]
+        found = [getattr(module, name, None)]
     else:
         found = [value for value in vars(module).values() if isinstance(value, SharedTensorProvider)]
     if len(found) != 1 or not isinstance(found[0], SharedTensorProvider):
@@ -54,7 +59,10 @@ def main(arguments: list[str] | None = None) -> int:
     end_with_parent()
     os.environ["__SHARED_TENSOR_SERVER_MODE__"] = "true"
     provider = load(options.provider)
-    ended = provider.serve(ready_file=options.ready_file, processes=options.processes, **of_server)
+    try:
+        ended = provider.serve(ready_file=options.ready_file, processes=options.processes, **of_server)
+    except (RuntimeError, ValueError) as error:  # a port that is taken, or an option that cannot be used
+        sys.exit(f"shared_tensor.server: {error}")
     return 0 if ended else 1
 
 

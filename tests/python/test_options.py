@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -235,6 +236,20 @@ def test_a_bad_flag_is_an_error_before_anything_is_imported(arguments: list[str]
 def test_a_bad_variable_is_named() -> None:
     done = command("no_such_module:provider", SHARED_TENSOR_MAX_TASKS="many")
     assert done.returncode == 2 and "SHARED_TENSOR_MAX_TASKS: must be an integer" in done.stderr
+
+
+def test_what_cannot_be_served_is_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for arguments, text in (
+            (["no_such_module:provider"], f"there is no module no_such_module in {os.getcwd()} or on Python's path"),
+            (["functions:nothing"], "functions:nothing is no SharedTensorProvider: name it as package.module:provider"),
+            (["functions:provider", "--port", str(port)], f"cannot listen on 127.0.0.1:{port}: Address already in use"),
+        ):
+            done = command(*arguments)
+            assert (done.returncode, done.stderr) == (1, f"shared_tensor.server: {text}\n")
 
 
 def test_the_help_has_the_common_options_or_all() -> None:
