@@ -217,7 +217,7 @@ class Definition:
             if parameter.name in given:
                 arguments[parameter.name] = self._check_of(parameter)(given[parameter.name], parameter.name)
             elif parameter.required:
-                raise BadArgument(parameter.name, "a value: the parameter is required", "nothing")
+                raise BadArgument(parameter.name, "a value", "nothing")
         return arguments
 
     def _check_of(self, parameter: Parameter) -> _types.Check:

@@ -268,7 +268,7 @@ public:
                     to_handles(value, wanted);
                     arguments.emplace_back(name, std::move(value));
                 } else if (known[reading].required) {
-                    throw InvalidValue({}, "a value: the parameter is required", "nothing");
+                    throw InvalidValue({}, "a value", "nothing");
                 }
             }
             return {std::make_unique<RemoteCall>(*this, supervisor_, std::move(arguments), std::move(wanted)), {}};

@@ -165,7 +165,7 @@ public:
         try {
             std::vector<at::Tensor> tensors;
             for (; reading < parameters_.size(); ++reading) {
-                if (nodes[reading] == nullptr) throw InvalidValue({}, "a value: the parameter is required", "nothing");
+                if (nodes[reading] == nullptr) throw InvalidValue({}, "a value", "nothing");
                 read_tensors(ValueReader(source, nodes[reading]), package_->arguments[reading], tensors);
             }
             return {std::make_unique<Bound>(package_, std::move(tensors)), std::nullopt};

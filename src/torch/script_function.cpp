@@ -216,7 +216,7 @@ Binding ScriptFunction::bind(const ValueSource& source, std::span<const ValueSou
         arguments.reserve(nodes.size() + kSelf);
         for (; reading < own_parameters_; ++reading) {
             if (nodes[reading] == nullptr && parameters_[reading].required)
-                throw InvalidValue({}, "a value: the parameter is required", "nothing");
+                throw InvalidValue({}, "a value", "nothing");
             arguments.push_back(read_argument(reading, source, nodes[reading]));
         }
         std::shared_ptr<Instance> instance;

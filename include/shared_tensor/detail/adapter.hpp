@@ -110,7 +110,7 @@ public:
     /// Throws InvalidValue if the parameter has no default.
     const void* default_of_missing(std::size_t index) const {
         const void* const value = defaults_[index].value.get();
-        if (value == nullptr) throw InvalidValue({}, "a value: the parameter is required", "nothing");
+        if (value == nullptr) throw InvalidValue({}, "a value", "nothing");
         return value;
     }
 

@@ -149,7 +149,7 @@ std::variant<ArgumentNodes, json_rpc::Error> match_arguments(const FunctionRecor
     const auto parameters = function.parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         if ((*nodes)[i] == nullptr && parameters[i].required) {
-            return json_rpc::invalid_params(parameters[i].name, "a value: the parameter is required", "nothing");
+            return json_rpc::invalid_params(parameters[i].name, "a value", "nothing");
         }
     }
     return matched;

@@ -188,7 +188,7 @@ private:
         if (given != nullptr)
             return Codec<typename One<V>::Type>::read(ValueReader(source, codec::JsonSource::node(*given), name));
         if constexpr (One<V>::kRequired) {
-            throw InvalidValue(std::string(name), "a value: the parameter is required", "nothing");
+            throw InvalidValue(std::string(name), "a value", "nothing");
         } else {
             return std::nullopt;
         }

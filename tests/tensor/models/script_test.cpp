@@ -85,7 +85,7 @@ def f(self, n: int, names: List[str], pair: Tuple[int, float], x: Tensor) -> int
         {{1, {"b"}, Json::array({1}), tensor}, "pair", "array of 2", "array of 1"},
         {{1, {"b"}, {1, "x"}, tensor}, "pair[1]", "number", "string \"x\""},
         {{1, {"b"}, {1, 2}, 3}, "x", "tensor", "number 3"},
-        {{1, {"b"}, {1, 2}}, "x", "a value: the parameter is required", "nothing"},
+        {{1, {"b"}, {1, 2}}, "x", "a value", "nothing"},
         {{1, {"b"}, {1, 2}, {{"$tensor", {{"shape", {-1}}, {"data", {1}}}}}},
          "x.shape[0]",
          "integer from 0 to 9223372036854775807",
