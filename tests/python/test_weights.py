@@ -216,6 +216,38 @@ def test_watch_waits_for_the_next_version(names: NamedTensors) -> None:
     assert names.watch("later", made.version, timeout=0.05) is None
 
 
+READS = """
+import os, sys
+from shared_tensor import Client, NamedTensors
+weights = NamedTensors(Client(sys.argv[1], framework="numpy")).get("read")
+if os.fork() == 0:
+    print("reads", flush=True)
+    sys.stdin.read()
+    print(set(weights["x"].tolist()), flush=True)
+os._exit(0)
+"""
+
+
+def test_what_a_reader_left_to_a_child_stays_while_new_versions_come(
+    client: shared_tensor.Client, names: NamedTensors
+) -> None:
+    readers = []
+    for version in range(1, 7):
+        names.publish("read", {"x": numpy.full(3 << 20, version, numpy.float32)})  # enough to go into reused memory
+        for _ in range(1 + version % 2):
+            reader = subprocess.Popen(
+                [sys.executable, "-c", READS, client.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            assert reader.stdout is not None and reader.stdout.readline() == "reads\n"
+            assert reader.wait() == 0
+            readers.append((reader, version))
+        if version % 2 == 0:  # so that memory of older versions can be used again
+            reader, of = readers.pop()
+            assert reader.communicate()[0] == f"{{{of}.0}}\n"
+    for reader, version in readers:
+        assert reader.communicate()[0] == f"{{{version}.0}}\n"
+
+
 ENDS = """
 import builtins, sys, threading, time
 from shared_tensor import Client, NamedTensors

@@ -2,6 +2,7 @@
 
 // What a process has taken of the system: memory, addresses, file descriptors.
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -13,6 +14,10 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/system/unique_fd.hpp"
 
 namespace shared_tensor::test {
 
@@ -75,5 +80,26 @@ inline void allow_many_descriptors() {
     limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 8192);
     ::setrlimit(RLIMIT_NOFILE, &limit);
 }
+
+/// While it lives, this process can open nothing more.
+class NoMoreDescriptors {
+public:
+    NoMoreDescriptors() {
+        ::getrlimit(RLIMIT_NOFILE, &before_);
+        const rlimit few{64, before_.rlim_max};
+        ::setrlimit(RLIMIT_NOFILE, &few);
+        while (UniqueFd fd{::open("/dev/null", O_RDONLY | O_CLOEXEC)})
+            taken_.push_back(std::move(fd));
+    }
+    NoMoreDescriptors(const NoMoreDescriptors&) = delete;
+    NoMoreDescriptors& operator=(const NoMoreDescriptors&) = delete;
+    ~NoMoreDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+    /// But this one.
+    void give_back_one() { taken_.pop_back(); }
+
+private:
+    rlimit before_{};
+    std::vector<UniqueFd> taken_;
+};
 
 }  // namespace shared_tensor::test

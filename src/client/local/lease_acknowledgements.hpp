@@ -33,7 +33,7 @@ public:
     void confirm(const std::vector<std::string>& leases);
     /// Releases leases within 2 ms. Throws as confirm() does.
     void release(const std::vector<std::string>& leases);
-    /// Ends a lease whose memory must never be used again, within 2 ms. Throws as confirm() does.
+    /// Ends a lease whose memory another process may go on reading, within 2 ms. Throws as confirm() does.
     void retire(const std::string& lease);
 
 private:

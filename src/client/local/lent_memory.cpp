@@ -95,7 +95,7 @@ tensor::Lending SharedMemory::lend(local::SegmentUsePointer segment, std::uint64
         try {
             const local::SegmentFile& offered = segment->segment();
             segment->tell_end(weak_from_this());
-            channel_->ask("segment.offer", {{"segment", id}, {"size", offered.size()}}, {offered.descriptor()});
+            channel_->ask("segment.offer", {{"segment", id}, {"size", offered.size()}}, {offered.for_others()});
             known.set_value();
         } catch (...) {
             known.set_exception(std::current_exception());
@@ -174,7 +174,7 @@ void SharedMemory::told_free(const std::vector<std::string>& segments) {
     if (sure.size() < segments.size()) ask_back();
 }
 
-/// A process may go on reading these segments without telling when it is done: they are never used again.
+/// A process may go on reading these segments without telling when it is done.
 void SharedMemory::retire(const std::vector<std::string>& segments) {
     state_.with([&](State& state) {
         for (const std::string& id : segments) {

@@ -144,8 +144,8 @@ TensorExpired SharedMemory::expired(std::string_view why) {
 }
 
 /// The server may use the memory again as soon as it knows of the release, so this process drops its writes first.
-/// If a forked child, or a process that the memory was passed on to, may go on reading it without a time limit, the
-/// server must not use it again.
+/// The lease is retired if a forked child, or a process that the memory was passed on to, may go on reading it without
+/// a time limit.
 void SharedMemory::give_back(Loan& loan, Ended how) noexcept {
     try {
         if (how == Ended::retired || !viable()) mappings_.forget(loan.segment);

@@ -35,7 +35,7 @@ private:
 class PassedOn final : public SegmentUse {
 public:
     /// `keep`: until it is destroyed, the maker of the segment leaves the bytes as they are. `retire`: tells the maker
-    /// that the bytes must never be reused; called while `keep` lives, perhaps more than once.
+    /// that a further process may go on reading them (SegmentUse); called while `keep` lives, perhaps more than once.
     PassedOn(std::shared_ptr<const ReceivedSegment> segment, std::shared_ptr<const void> keep,
              std::function<void()> retire)
         : segment_(std::move(segment)), keep_(std::move(keep)), retire_(std::move(retire)) {}

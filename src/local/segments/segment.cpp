@@ -1,5 +1,6 @@
 #include "local/segments/segment.hpp"
 
+#include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -8,7 +9,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <new>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -41,6 +44,23 @@ std::size_t page_size() {
 
 SegmentFile::SegmentFile(std::size_t bytes, Sharing sharing, std::shared_ptr<const UniqueFd> descriptor)
     : id_(random_id("g-")), size_(bytes), sharing_(sharing), descriptor_(std::move(descriptor)) {}
+
+namespace {
+
+/// The memory as another open file. An invalid descriptor if that cannot be had.
+UniqueFd open_again(const UniqueFd& memory, int mode) {
+    return UniqueFd(::open(("/proc/self/fd/" + std::to_string(memory.get())).c_str(), mode | O_CLOEXEC));
+}
+
+}  // namespace
+
+std::shared_ptr<const UniqueFd> SegmentFile::for_others() const {
+    if (sharing_ == Sharing::read_only) {
+        if (UniqueFd own = open_again(*descriptor_, O_RDONLY)) return std::make_shared<const UniqueFd>(std::move(own));
+    }
+    is_out_ = true;
+    return descriptor_;
+}
 
 Segment::Segment(std::size_t bytes, Sharing sharing) : SegmentFile(bytes, sharing) {
     SHARED_TENSOR_CHECK(bytes > 0 && bytes % page_size() == 0, "a segment has whole pages");
@@ -79,9 +99,26 @@ bool Segment::differs(std::size_t offset, std::size_t bytes) const {
     return private_ && has_written_pages(data_ + offset, bytes, best_page_table());
 }
 
+Segment::Segment(Segment&& old)
+    : SegmentFile(old.size_, old.sharing_, std::move(old.descriptor_)),
+      data_(std::exchange(old.data_, nullptr)),
+      private_(old.private_.load()) {
+    is_out_ = old.is_out_.load();
+}
+
+/// The kernel grants a write lease (fcntl(2), "Leases") on a file that nobody else has open. It counts an open file as
+/// long as a descriptor or a mapping of it exists anywhere, but not that of memfd_create(): hence for_others(), and an
+/// open file of this check's own.
+bool Segment::may_be_read() const {
+    if (is_out_) return true;
+    const UniqueFd own = open_again(*descriptor_, O_RDWR);
+    // Who opens the file while there is a lease makes the kernel send a signal: one that does nothing.
+    return !own || ::fcntl(own.get(), F_SETSIG, SIGURG) != 0 || ::fcntl(own.get(), F_SETLEASE, F_WRLCK) != 0;
+}
+
 Segment::~Segment() {
     guard_.reset();  // first: a new mapping may reuse the addresses
-    ::munmap(data_, size_);
+    if (data_ != nullptr) ::munmap(data_, size_);
 }
 
 namespace {

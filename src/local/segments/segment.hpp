@@ -48,6 +48,9 @@ public:
     const std::string& id() const { return id_; }  ///< "g-" and 128 random bits
     std::size_t size() const { return size_; }
     const std::shared_ptr<const UniqueFd>& descriptor() const { return descriptor_; }
+    /// A descriptor to hand to another process. For a read-only segment it is an open file of its own, so that
+    /// Segment::may_be_read() sees whether that process, or one that has it from there, has let go of it.
+    std::shared_ptr<const UniqueFd> for_others() const;
     Sharing sharing() const { return sharing_; }
 
 protected:
@@ -58,6 +61,7 @@ protected:
     const std::size_t size_;
     const Sharing sharing_;
     std::shared_ptr<const UniqueFd> descriptor_;  ///< shared with packets being sent
+    mutable std::atomic<bool> is_out_{false};     ///< another process may have descriptor_ itself
 };
 
 /// Memory that other processes may map. Only its maker can write to it, unless it was made writable. It is a memfd that
@@ -76,6 +80,8 @@ public:
     /// Takes memory that nobody can write to any more: see is_immutable(). This process wrote all of it, or has a
     /// Mapping of it: then all pages are there, and that takes too long to check again. Throws as Mapping does.
     Segment(std::shared_ptr<const UniqueFd> immutable, std::size_t bytes);
+    /// Takes the memory of `old`, a read-only segment, which can only be destroyed then. It has another id.
+    explicit Segment(Segment&& old);
     ~Segment();
 
     std::byte* data() const { return data_; }
@@ -87,10 +93,20 @@ public:
     /// Whether this process wrote to a page that contains the bytes after seal(): then other processes do not see these
     /// writes.
     bool differs(std::size_t offset, std::size_t bytes) const;
+    /// seal() was called, or the memory was immutable before: data() shows nobody what is written there.
+    bool is_sealed() const { return private_; }
+
+    /// Another process may go on reading the bytes, and does not tell when it is done.
+    void retire() { retired_ = true; }
+    bool is_retired() const { return retired_; }
+    /// Whether another process has a descriptor of for_others() or a mapping of it. True where the kernel does not
+    /// tell (before Linux 5.3, or without /proc). This process and its forked children are not seen.
+    bool may_be_read() const;
 
 private:
     std::byte* data_ = nullptr;
-    std::atomic<bool> private_{false};    ///< the mapping at data_ is private
+    std::atomic<bool> private_{false};  ///< the mapping at data_ is private
+    std::atomic<bool> retired_{false};
     std::optional<GuardedMemory> guard_;  ///< for a writable segment: others may punch holes into it
 };
 
@@ -117,12 +133,20 @@ public:
         bytes_ += one.front().memory->size();
         entries_.splice(entries_.end(), one);
     }
-    /// Removes the entry of `key` that was put last. Empty if there is none.
-    Entries take(const Key& key) {
+    /// Removes the entry of `key` that was put last, of those that `suits` says true for. Empty if there is none.
+    template <class Suits>
+    Entries take(const Key& key, Suits suits) {
         Entries taken;
         const auto [first, end] = by_key_.equal_range(key);
-        if (first != end) move(std::prev(end), taken);
+        for (auto at = end; at != first;) {
+            if (!suits(*(--at)->second->memory)) continue;
+            move(at, taken);
+            break;
+        }
         return taken;
+    }
+    Entries take(const Key& key) {
+        return take(key, [](const T&) { return true; });
     }
     /// Removes all entries of `key`.
     void take_all(const Key& key, Entries& to) {

@@ -45,6 +45,7 @@ constexpr std::size_t kSmallestPlace = 256;
 constexpr std::size_t kSmallestDivided = 64 << 10;
 constexpr std::size_t kPlacesOfSegment = 16;  // minimum of a divided segment
 constexpr std::size_t kLargeSegment = std::size_t{16} << 20;
+constexpr int kMostChecks = 4;  // of retired segments, a few us each, before a new one is made
 
 }  // namespace
 
@@ -61,13 +62,12 @@ struct SegmentInUse : std::enable_shared_from_this<SegmentInUse> {
     const std::string& principal() const { return entry.front().key.first; }
     bool is_divided() const { return place_bytes < segment().size(); }
     /// A child forked since it was made may read all bytes that were here at the fork.
-    bool can_be_reused() const { return !retired.load() && made.is_alone(); }
+    bool takes_more() const { return !segment().is_retired() && made.is_alone(); }
 
     const std::shared_ptr<SegmentShelf> shelf;
     IdleSegments::Entries entry;  // one, as the pool keeps it: giving it back allocates no memory for it
     const std::size_t place_bytes;
     const std::size_t counted_bytes;  // in State::used_bytes
-    std::atomic<bool> retired{false};
     const ForkMark made;
     std::vector<std::byte*> free;  // places; guarded by the shelf's state
 };
@@ -121,7 +121,7 @@ struct SegmentShelf : std::enable_shared_from_this<SegmentShelf> {
 const Segment& PooledSegment::segment() const { return in_use_->segment(); }
 std::shared_ptr<const SegmentFile> PooledSegment::whole() const { return {in_use_, &in_use_->segment()}; }
 const std::string& PooledSegment::principal() const { return in_use_->principal(); }
-void PooledSegment::retire() { in_use_->retired.store(true); }
+void PooledSegment::retire() { in_use_->segment().retire(); }
 
 bool PooledSegment::seal() {
     if (in_use_->is_divided() || !in_use_->made.is_alone()) return false;
@@ -137,7 +137,7 @@ PooledSegment::~PooledSegment() {
 SegmentInUse::~SegmentInUse() {
     if (!shelf->process.is_here()) return;
     if (is_divided()) shelf->forget_room(*this);
-    const bool reusable = can_be_reused() && segment().sharing() == Sharing::read_only;
+    const bool reusable = made.is_alone() && segment().sharing() == Sharing::read_only && !segment().is_sealed();
     shelf->put(std::move(entry), counted_bytes, reusable);
 }
 
@@ -164,7 +164,11 @@ IdleSegments::Entries SegmentShelf::reserve(const Key& key, Sharing sharing) {
     Doomed evicted(gone);
     return state.with([&](State& held) {
         IdleSegments::Entries warmest;
-        if (sharing == Sharing::read_only) warmest = held.idle.take(key);
+        if (sharing == Sharing::read_only) {
+            warmest = held.idle.take(key, [checks = kMostChecks](const Segment& one) mutable {
+                return !one.is_retired() || (checks-- > 0 && !one.may_be_read());
+            });
+        }
         const auto fits = [&] {
             const PoolUse use = held.use();
             return use.segments + use.idle_segments < limits.max_segments &&
@@ -189,7 +193,7 @@ bool SegmentShelf::find_room(const Key& key, const PooledSegmentPointer& place) 
         for (; !segments.empty(); segments.pop_back()) {
             passed.push_back(segments.back().lock());
             const SegmentInUsePointer& one = passed.back();
-            if (one == nullptr || !one->can_be_reused() || one->free.empty()) continue;
+            if (one == nullptr || !one->takes_more() || one->free.empty()) continue;
             fill(held, place, one, one->free.back());
             one->free.pop_back();
             if (one->free.empty()) segments.pop_back();
@@ -234,6 +238,7 @@ void SegmentShelf::forget_room(const SegmentInUse& ended) noexcept {
 void SegmentShelf::put(IdleSegments::Entries segment, std::size_t counted, bool reusable) noexcept {
     Doomed doomed(gone, std::move(segment));
     const Segment& returned = *doomed.segments.front().memory;
+    if (gone && returned.is_retired()) gone(returned.id());  // whoever can be told lets go of it
     state.with([&](State& held) {
         --held.used_segments;
         held.used_bytes -= counted;
@@ -278,7 +283,6 @@ SegmentInUsePointer SegmentShelf::adopt(std::unique_ptr<Segment> segment, std::s
         IdleSegments::Entries entry;
         entry.push_back({key, std::move(segment)});
         auto used = std::make_shared<SegmentInUse>(shared_from_this(), std::move(entry), size, held);
-        used->retired = true;
         return used;
     } catch (...) {
         cancel(held);
@@ -296,6 +300,8 @@ SegmentInUsePointer SegmentShelf::take(std::size_t bytes, std::string_view princ
     SegmentInUsePointer used;
     try {
         if (!reused) entry.segments.push_back({std::move(key), std::make_unique<Segment>(size, sharing)});
+        auto& segment = entry.segments.front().memory;
+        if (segment->is_retired()) segment = std::make_unique<Segment>(std::move(*segment));
         used = std::make_shared<SegmentInUse>(shared_from_this(), std::move(entry.segments),
                                               place_bytes > 0 ? place_bytes : size, size);
     } catch (...) {

@@ -43,7 +43,7 @@ struct PoolUse {
 };
 
 /// A place in a segment in use, or all of it, shared by its tensors and the leases on it. When the last place of a
-/// segment ends, the segment returns to its pool, or is freed if it was retired.
+/// segment ends, the segment returns to its pool, or is freed.
 class PooledSegment final : public SegmentUse {
 public:
     PooledSegment() = default;  ///< empty: the pool fills it
@@ -60,7 +60,7 @@ public:
     /// The owner of the bytes: after its first use a segment is only ever reused for the same principal.
     const std::string& principal() const;
     void retire() override;
-    /// Calls Segment::seal(). The segment is never reused, whether that succeeds or not. False for one of several
+    /// Calls Segment::seal(). A sealed segment is never reused. False for one of several
     /// places, because the others are still written to, and if this process has forked since the segment was made,
     /// because the child may write to it.
     bool seal();
@@ -73,13 +73,13 @@ private:
 using PooledSegmentPointer = std::shared_ptr<PooledSegment>;
 
 /// Makes segments and keeps returned ones for the same principal: fresh pages cost more than the copy into them, and no
-/// other principal may see old bytes.
+/// other principal may see old bytes. A retired one is reused, under another id, once no other process has it.
 ///
 /// Segments may outlive the pool. Thread safety: all methods from any thread.
 class SegmentPool {
 public:
-    /// Called with the id of a segment that is being freed, on the thread that frees it and without a lock. Must not
-    /// throw.
+    /// Called with the id of a segment that is being freed, or that was retired and has returned, on the thread that
+    /// does this and without a lock; perhaps twice. Must not throw.
     using Gone = std::function<void(const std::string& id)>;
     explicit SegmentPool(PoolLimits limits = {}, Gone gone = {});
 
@@ -88,7 +88,7 @@ public:
     /// the limits, std::bad_alloc without memory, std::system_error without descriptors.
     PooledSegmentPointer take(std::size_t bytes, std::string_view principal, Sharing sharing = Sharing::read_only);
     /// Like take(), but puts small tensors of one principal into a shared segment (PoolLimits::max_together), which
-    /// needs one descriptor for all. Retiring one of them retires the whole segment.
+    /// needs one descriptor for all. Retiring one of them retires the whole segment: it takes no more tensors.
     PooledSegmentPointer take_place(std::size_t bytes, std::string_view principal);
     /// Takes immutable memory (see Segment). It is never reused. It counts as the bytes that the kernel holds for it.
     /// Throws as take() does, and BadSegment.

@@ -31,7 +31,8 @@ public:
     virtual std::shared_ptr<const SegmentFile> whole() const = 0;
     /// Whether this process made the segment; tensors of this process may then own this use.
     virtual bool is_own() const = 0;
-    /// Call this if a process may go on reading the bytes without telling when it is done: they are never reused.
+    /// Call this if a process may go on reading the bytes without telling when it is done. Its maker reuses them only
+    /// if the kernel says that no other process has them.
     virtual void retire() = 0;
     /// Calls listener->segment_gone() when the segment is gone, unless its pool does (SegmentPool::Gone).
     virtual void tell_end(std::weak_ptr<SegmentListener> /*listener*/) {}

@@ -276,7 +276,7 @@ std::optional<local::MappingCache::Source> LocalClient::lent_segment(const std::
         return found == state.lent.end() ? nullptr : found->second.lock();
     });
     if (lent == nullptr) return std::nullopt;
-    return local::MappingCache::Source{lent->descriptor(), lent->size(), lent->sharing()};
+    return local::MappingCache::Source{lent->for_others(), lent->size(), lent->sharing()};
 }
 
 void LocalClient::segment_gone(const std::string& segment) {

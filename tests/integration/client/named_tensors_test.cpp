@@ -1,16 +1,13 @@
-#include <fcntl.h>
-#include <sys/resource.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <future>
 #include <unordered_map>
 
-#include "base/system/unique_fd.hpp"
 #include "client/local/shared_memory.hpp"
 #include "integration/cli/run_client.hpp"
 #include "integration/client/transfers.hpp"
+#include "support/process.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -280,18 +277,12 @@ TEST_CASE_METHOD(Named, "A set is published by bytes when the client can make no
     others.put("of another", in_file);
     others.get("of another").save(file);
     names.put("first", weights(1));  // connects, and leaves no idle segment of the size of the other sets
-    rlimit before{};
-    ::getrlimit(RLIMIT_NOFILE, &before);
-    const rlimit few{64, before.rlim_max};
-    ::setrlimit(RLIMIT_NOFILE, &few);
-    std::vector<UniqueFd> taken;
-    while (UniqueFd fd{::open("/dev/null", O_RDONLY | O_CLOEXEC)})
-        taken.push_back(std::move(fd));
-    CHECK_NOTHROW(names.put("set", set));
-    taken.pop_back();  // the file needs a descriptor
-    CHECK_NOTHROW(names.put_file("file", file));
-    taken.clear();
-    ::setrlimit(RLIMIT_NOFILE, &before);
+    {
+        NoMoreDescriptors none;
+        CHECK_NOTHROW(names.put("set", set));
+        none.give_back_one();  // for the file
+        CHECK_NOTHROW(names.put_file("file", file));
+    }
     CHECK(same(names.get("set"), set));
     CHECK(same(names.get("file"), in_file));
 }

@@ -1,7 +1,6 @@
 // Limits of shared memory, of the address space and of descriptors: what no longer fits comes as bytes or is an error
 // that says why, and later there is as much room as before.
 
-#include <fcntl.h>
 #include <sys/resource.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -169,13 +168,7 @@ TEST_CASE("A client without a descriptor left gets a clear error, and goes on on
     get_big(client);
     std::vector<TensorRef> held;
     {
-        rlimit before{};
-        ::getrlimit(RLIMIT_NOFILE, &before);
-        const rlimit few{64, before.rlim_max};
-        ::setrlimit(RLIMIT_NOFILE, &few);
-        std::vector<UniqueFd> taken;
-        while (UniqueFd fd{::open("/dev/null", O_RDONLY | O_CLOEXEC)})
-            taken.push_back(std::move(fd));
+        const NoMoreDescriptors none;
         for (int i = 0; i < 3; ++i) {
             try {
                 held.push_back(client.call<TensorRef>("ramp", kBig));
@@ -183,8 +176,6 @@ TEST_CASE("A client without a descriptor left gets a clear error, and goes on on
                 CHECK(std::string(error.what()).size() > 10);
             }
         }
-        taken.clear();
-        ::setrlimit(RLIMIT_NOFILE, &before);
     }
     for (int i = 0; i < 3; ++i)
         get_big(client);

@@ -365,12 +365,14 @@ TEST_CASE("A caller that is killed leaves nothing in the chain", "[passed_on][de
     caller.kill();
     CHECK(chain.relay.becomes_empty());
     CHECK(chain.last.becomes_empty());
-    // A child of the caller might read on: the memory is not used again.
-    if (holds) CHECK(totals_of(last)["shared_memory"]["idle_segments"] == 0);
     CHECK(chain.relay.unmaps_all());
-    CHECK(chain.last.unmaps_all());
+    const auto idle = [&] { return totals_of(last)["shared_memory"]["idle_segments"].get<int>(); };
+    if (holds) CHECK(idle() == 1);
+    if (!holds) CHECK(chain.last.unmaps_all());
     const Client another(chain.relay.url);
-    CHECK(is_ramp(another.call<at::Tensor>("relay_make", kCount), kCount));
+    const auto x = another.call<at::Tensor>("relay_make", kCount);
+    CHECK(is_ramp(x, kCount));
+    CHECK(idle() == 0);  // nobody had the memory any more
 }
 
 TEST_CASE("A relay that is killed leaves the tensor to its reader", "[passed_on][death]") {
