@@ -54,6 +54,11 @@ bool SharedMemory::seal(const void* data, std::uint64_t bytes) {
     return place && place->segment->segment().size() / 2 <= bytes && place->segment->seal();
 }
 
+bool SharedMemory::trusts_server() const {
+    const uid_t server = channel_->peer().uid;
+    return server == ::geteuid() || server == 0;
+}
+
 /// A server of another user gets copies: the segment may have further data of this user, now or later.
 std::optional<local::SegmentPlace> SharedMemory::find(const void* data, std::uint64_t bytes) const {
     for (const local::SegmentPool* const own : {pool_.get(), handed_over_.get()}) {
@@ -62,8 +67,7 @@ std::optional<local::SegmentPlace> SharedMemory::find(const void* data, std::uin
         if (place->segment->segment().differs(place->offset, bytes)) return std::nullopt;
         return local::SegmentPlace{std::move(place->segment), place->offset};
     }
-    const uid_t server = channel_->peer().uid;
-    if (server != ::geteuid() && server != 0) return std::nullopt;
+    if (!trusts_server()) return std::nullopt;
     return local::find_received(data, bytes, [](const local::ReceivedMemory&) { return true; });
 }
 

@@ -124,7 +124,7 @@ local::MappingCache::Source SharedMemory::ask_for(const std::string& segment) {
         const auto sharing =
             answer.result.value("writable", false) ? local::Sharing::writable : local::Sharing::read_only;
         return {std::make_shared<const UniqueFd>(std::move(answer.descriptors.front())), size->get<std::size_t>(),
-                sharing};
+                sharing, trusts_server() ? local::Sender::trusted : local::Sender::anyone};
     } catch (const json_rpc::Error& error) {
         std::string data;
         json_rpc::print_json(error.data, data);

@@ -184,6 +184,8 @@ private:
     std::shared_ptr<const void> owner_of(local::PooledSegmentPointer segment);
     std::unique_ptr<local::Mapping> map(const std::string& segment, const std::string& lease);
     local::MappingCache::Source ask_for(const std::string& segment);
+    /// Whether the server runs as this process's user or as root.
+    bool trusts_server() const;
     std::shared_ptr<const local::ReceivedSegment> received(const std::string& segment, std::size_t bytes);
     static void end(std::unique_ptr<Loan> loan);
     /// A mapping whose tensor has ended: without written pages, with written pages, or read by another process that

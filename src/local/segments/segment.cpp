@@ -169,10 +169,11 @@ void check_kind(const UniqueFd& descriptor, std::size_t bytes, int wanted) {
     if (bytes == 0 || bytes % page_size() != 0) throw BadSegment("a segment must have whole pages");
 }
 
-void check_memory(const UniqueFd& descriptor, std::size_t bytes, int wanted) {
+void check_memory(const UniqueFd& descriptor, std::size_t bytes, int wanted, bool each_page) {
     check_kind(descriptor, bytes, wanted);
     // After the seals: with F_SEAL_FUTURE_WRITE no process can make a hole any more.
-    if (!has_all_pages(descriptor, bytes)) throw BadSegment("all pages of a segment must be there (posix_fallocate)");
+    const bool all = each_page ? has_all_pages(descriptor, bytes) : allocated_bytes(descriptor) >= bytes;
+    if (!all) throw BadSegment("all pages of a segment must be there (posix_fallocate)");
 }
 
 std::byte* map(const UniqueFd& descriptor, std::size_t bytes, int flags) {
@@ -207,9 +208,10 @@ Segment::Segment(std::shared_ptr<const UniqueFd> immutable, std::size_t bytes)
     private_ = true;
 }
 
-Mapping::Mapping(const UniqueFd& descriptor, std::size_t bytes, Sharing sharing)
+Mapping::Mapping(const UniqueFd& descriptor, std::size_t bytes, Sharing sharing, Sender sender)
     : size_(bytes), private_(sharing == Sharing::read_only) {
-    check_memory(descriptor, bytes, private_ ? kSeals : kWritableSeals);
+    // Others may make holes in a writable segment.
+    check_memory(descriptor, bytes, private_ ? kSeals : kWritableSeals, !private_ || sender == Sender::anyone);
     data_ = map(descriptor, bytes, private_ ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED);
 }
 
@@ -242,7 +244,7 @@ std::unique_ptr<Mapping> MappingCache::take(const std::string& segment, const st
     if (!idle.empty()) return std::move(idle.front().memory);
     try {
         const Source made = source();
-        return std::make_unique<Mapping>(*made.descriptor, made.bytes, made.sharing);
+        return std::make_unique<Mapping>(*made.descriptor, made.bytes, made.sharing, made.sender);
     } catch (...) {
         state_.with([&](State& state) { end_use(state, segment); });
         throw;

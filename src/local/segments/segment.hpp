@@ -218,14 +218,22 @@ bool is_immutable(const UniqueFd& memory);
 /// Bytes of memory behind a descriptor. They include pages beyond the end of the file.
 std::uint64_t allocated_bytes(const UniqueFd& memory);
 
+/// Who hands over a segment.
+enum class Sender : std::uint8_t {
+    anyone,
+    trusted  ///< of this process's user, or root: could end this process anyway, and checked what others handed to it
+};
+
 /// A mapping of another process's segment. Writes to a read-only segment stay in this process; writes to a writable
 /// segment are seen by all processes.
 /// Not thread-safe.
 class Mapping {
 public:
     /// Throws BadSegment unless the descriptor is sealed memory of exactly `bytes` bytes, all allocated and not in huge
-    /// pages: then no process can take a page away. Throws std::bad_alloc if it cannot be mapped.
-    Mapping(const UniqueFd& descriptor, std::size_t bytes, Sharing sharing = Sharing::read_only);
+    /// pages: then no process can take a page away. To look at each page takes 10 ms for 1 GiB; of a trusted sender's
+    /// pages, the number is enough. Throws std::bad_alloc if it cannot be mapped.
+    Mapping(const UniqueFd& descriptor, std::size_t bytes, Sharing sharing = Sharing::read_only,
+            Sender sender = Sender::anyone);
     Mapping(const Mapping&) = delete;
     Mapping& operator=(const Mapping&) = delete;
     ~Mapping();
@@ -273,11 +281,12 @@ class MappingCache {
 public:
     explicit MappingCache(MappingLimits limits = {}) : limits_(limits) {}
 
-    /// A segment as its maker sent it.
+    /// A segment as it was sent.
     struct Source {
         std::shared_ptr<const UniqueFd> descriptor;
         std::size_t bytes = 0;
         Sharing sharing = Sharing::read_only;
+        Sender sender = Sender::anyone;
     };
     /// A mapping for one user: an idle mapping of the segment, or a new mapping of the result of `source()`, which may
     /// block; its exceptions are passed on. Return the mapping with put_back().

@@ -168,6 +168,13 @@ TEST_CASE("what could end in SIGBUS is rejected", "[shm]") {
         REQUIRE(::fcntl(fd.get(), F_ADD_SEALS, local::kSeals) == 0);
         CHECK_THROWS_WITH(Mapping(fd, bytes), ContainsSubstring("fallocate"));
     }
+    CHECK_NOTHROW(Mapping(memory(bytes), bytes, Sharing::read_only, local::Sender::trusted));
+    CHECK_THROWS_WITH(Mapping(memory(bytes, false), bytes, Sharing::read_only, local::Sender::trusted),
+                      ContainsSubstring("fallocate"));
+    UniqueFd holes = memory(bytes, false, 0);  // which others may make in memory that they may write to
+    REQUIRE(::fallocate(holes.get(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(bytes), static_cast<off_t>(bytes)) == 0);
+    REQUIRE(::fcntl(holes.get(), F_ADD_SEALS, local::kWritableSeals) == 0);
+    CHECK_THROWS_WITH(Mapping(holes, bytes, Sharing::writable, local::Sender::trusted), ContainsSubstring("fallocate"));
     int ends[2];
     REQUIRE(::pipe(ends) == 0);
     const UniqueFd in(ends[0]), out(ends[1]), good = memory(kPage);
