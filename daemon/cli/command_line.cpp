@@ -190,7 +190,10 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         pointers.push_back(word.c_str());
     try {
         const auto parsed = parser.parse(argc, pointers.data());
-        if (parsed.count("version") > 0) line.print = std::string("shared-tensor ") + SHARED_TENSOR_VERSION + "\n";
+        if (parsed.count("version") > 0) {
+            if (!parsed.unmatched().empty()) throw UsageError("--version is the version of this program: no command");
+            line.print = std::string("shared-tensor ") + SHARED_TENSOR_VERSION + "\n";
+        }
         if (parsed.count("help") > 0) line.print = parser.help({"Server", "Call", "Output", "Other"}) + kEnd;
         if (line.print) return line;
         for (const Option& option : table) {

@@ -63,7 +63,7 @@ void write_object(ValueWriter writer, nb::handle dict) {
     PyObject *key = nullptr, *member = nullptr;
     for (Py_ssize_t at = 0; PyDict_Next(dict.ptr(), &at, &key, &member) != 0;) {
         if (PyUnicode_Check(key) == 0)
-            throw nb::type_error("an argument is a dict whose keys are not all str: only such dicts can cross");
+            throw nb::type_error("a dict has keys that are not str: only keys of str can cross");
         write_value(writer.member(text_of(key)), member);
     }
 }

@@ -69,12 +69,21 @@ class NamedTensorInfo:
 
 
 def tensors_of(name: str, value: Any) -> Any:
-    """A tensor, or a dict of tensors. Raises TypeError for a mapping of anything else."""
+    """A tensor, or a dict of tensors. Raises TypeError for anything else."""
     if not isinstance(value, Mapping):
+        if not hasattr(value, "__dlpack__"):
+            cure = "publish its state_dict()" if hasattr(value, "state_dict") else "give a tensor, or a dict of tensors"
+            raise TypeError(f"{name}: a {type(value).__name__} is no tensor: {cure}")
         return value
     wrong = [str(key) for key, tensor in value.items() if not hasattr(tensor, "__dlpack__")]
     if wrong:
         raise TypeError(f"{name}: these members are not tensors: {', '.join(wrong)}")
+    names = [repr(key) for key in value if not isinstance(key, str)]
+    if names:
+        raise TypeError(f"{name}: names of members must be str, not {', '.join(names)}")
+    empty = [key for key, tensor in value.items() if getattr(tensor, "is_meta", False)]
+    if empty:
+        raise TypeError(f"{name}: these members are on the device meta and have no elements: {', '.join(empty)}")
     return dict(value)
 
 

@@ -172,7 +172,7 @@ def attach(model: Any, name: str, *, client: Client | None = None, strict: bool 
 
     strict: the names must be those of model.state_dict(); else only the common ones are bound. A model on the device
     "meta" (`with torch.device("meta")`) needs no memory before. Needs torch 2.1 or newer. Raises UnknownOrExpired if
-    nothing is published, KeyError or ValueError if the weights do not fit.
+    nothing is published, KeyError or ValueError if names or shapes do not fit. The model takes the dtypes of the set.
     """
     return Attached(model, name, NamedTensors((client or Client()).options(framework="torch")), strict)
 

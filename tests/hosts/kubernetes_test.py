@@ -116,6 +116,8 @@ class Manifests(unittest.TestCase):
         by_kind = {one["kind"]: one for one in self.rendered("overlays/gpu")}
         container = by_kind["StatefulSet"]["spec"]["template"]["spec"]["containers"][0]
         self.assertEqual(container["resources"]["limits"], {"memory": "2Gi", "nvidia.com/gpu": 1})
+        sockets = by_kind["StatefulSet"]["spec"]["template"]["spec"]["volumes"][0]
+        self.assertEqual(sockets, {"name": "sockets", "hostPath": {"path": "/run/shared-tensor", "type": "DirectoryOrCreate"}})
 
 
 class Pod:
@@ -133,9 +135,12 @@ class Pod:
                 (inside / "tokens").write_text(f"app:{SECRET}\n")
                 os.chown(inside / "tokens", 0, pod["securityContext"]["fsGroup"])
                 (inside / "tokens").chmod(volume["secret"]["defaultMode"])
-            else:
+            elif "hostPath" in volume:  # as an init container leaves it
                 os.chown(inside, user, user)
                 inside.chmod(0o700)
+            else:
+                os.chown(inside, 0, pod["securityContext"].get("fsGroup", 0))
+                inside.chmod(0o2777)
         for words in (
             ("netns", "add", SPACE),
             ("-n", SPACE, "link", "set", "lo", "up"),
@@ -202,6 +207,8 @@ class Containers(unittest.TestCase):
             headers = [json, f"Authorization: Bearer {token}"]
             self.assertEqual(ask(ports["rpc"], "/jsonrpc", "POST", ping, headers), status)
         self.assertEqual(ask(ports["operations"], "/metrics"), 200)
+        for name in ("server.sock", "local.sock"):  # for other containers of the pod
+            self.assertTrue((pod.root / "run/shared-tensor" / name).is_socket(), name)
         self.assertEqual(pod.stop(), 0)
 
     def test_the_server_of_a_node_and_of_a_pod_have_a_socket_alone(self):

@@ -57,7 +57,7 @@ def test_other_values_cross_as_their_plain_form(client: shared_tensor.Client) ->
     ("value", "error", "text"),
     [
         (object(), TypeError, "cannot be an argument"),
-        ({1: 2}, TypeError, "keys are not all str"),
+        ({1: 2}, TypeError, "has keys that are not str"),
         (2**64, OverflowError, "too big"),
         ("\ud800", UnicodeEncodeError, "surrogates"),
     ],

@@ -54,8 +54,14 @@ def test_a_set_is_one_version(names: NamedTensors) -> None:
         read.tensor
     with pytest.raises(KeyError):
         read["c"]
-    with pytest.raises(TypeError, match="not tensors: b"):
-        names.publish("set", {"a": SET["a"], "b": "text"})
+    for wrong, text in (
+        ({"a": SET["a"], "b": "text"}, "set: these members are not tensors: b"),
+        ({1: SET["a"]}, "set: names of members must be str, not 1"),
+        ([1.0], "set: a list is no tensor: give a tensor, or a dict of tensors"),
+        (types.SimpleNamespace(state_dict=dict), r"set: a SimpleNamespace is no tensor: publish its state_dict\(\)"),
+    ):
+        with pytest.raises(TypeError, match=text):
+            names.publish("set", wrong)
 
 
 FLOATS = 1 << 18  # 1 MiB

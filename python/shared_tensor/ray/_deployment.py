@@ -126,8 +126,13 @@ def scale(handle: Handle, replicas: int, *, drain_time: float = 10.0) -> None:
     for number in new:
         options = {**recipe.actor, "name": f"{handle.name}#{number}", "namespace": NAMESPACE}
         kept[number] = server.options(**options).remote(recipe.provider, handle.name, recipe.serve)
-    for number in new:
-        get(kept[number].ready.remote(), timeout=None)
+    try:
+        for number in new:
+            get(kept[number].ready.remote(), timeout=None)
+    except BaseException:
+        for number in new:  # so that the name is free again
+            ray.kill(kept.pop(number))
+        raise
     handle._replicas.refresh(wait=60)
 
 

@@ -48,6 +48,7 @@ TEST_CASE("every command and every exit code is named by --help", "[cli]") {
           "ping", "completion", "--timeout", "--json", "--output", "Exit codes: 0", "3 the server"})
         CHECK_THAT(ended.out, ContainsSubstring(word));
     CHECK_THAT(run_client({"--version"}).out, ContainsSubstring("shared-tensor "));
+    CHECK_THAT(run_client({"put", "x.npy", "--version", "9"}).err, ContainsSubstring("no command"));
 }
 
 TEST_CASE("A command line that is not right is exit code 2 and says what is wrong", "[cli]") {
