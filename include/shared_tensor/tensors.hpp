@@ -55,7 +55,7 @@ struct TensorForm {
 struct PutOptions {
     /// Publishes only if this is the name's current version (0: if the name does not exist). Else throws InvalidParams.
     std::optional<std::uint64_t> if_version{};
-    /// Short texts for readers, at most 64 KiB together.
+    /// Short texts for readers, at most 256 KiB together.
     std::map<std::string, std::string> metadata{};
     /// Of a set: the tensors are those that differ from this version, or are new. The other members, and metadata with
     /// other keys, stay as they are in this version, and nothing is copied of them. It must be the current version,

@@ -90,8 +90,8 @@ struct DescriptorStore::Stored::Manager {
         return 0;
     }
     void drop(const std::string& name) {
-        tell("FDSTOREREMOVE=1\nFDNAME=" + name);
-        state.with([](State& now) { --now.held; });
+        // A manager that stands still keeps the descriptor until the next start, and it counts.
+        if (tell("FDSTOREREMOVE=1\nFDNAME=" + name) == 0) state.with([](State& now) { --now.held; });
     }
     /// Waits until the manager has read all messages: it then closes its copy of a pipe's end (sd_notify_barrier(3)).
     bool wait_for_manager() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -157,6 +158,26 @@ std::vector<Publisher> look_at_all(const std::vector<NamedShards>& publishers, c
     }
 }
 
+/// What is left of `box` without `hole`, which lies in it.
+std::vector<TensorPart> without(TensorPart box, const TensorPart& hole) {
+    std::vector<TensorPart> rest;
+    for (std::size_t i = 0; i < box.size.size(); ++i) {
+        const std::int64_t end = box.first[i] + box.size[i], end_of_hole = hole.first[i] + hole.size[i];
+        if (hole.first[i] > box.first[i]) {
+            rest.push_back(box);
+            rest.back().size[i] = hole.first[i] - box.first[i];
+        }
+        if (end_of_hole < end) {
+            rest.push_back(box);
+            rest.back().first[i] = end_of_hole;
+            rest.back().size[i] = end - end_of_hole;
+        }
+        box.first[i] = hole.first[i];
+        box.size[i] = hole.size[i];
+    }
+    return rest;
+}
+
 /// A part of a wanted tensor and where it comes from.
 struct Job {
     const Publisher* publisher;
@@ -178,24 +199,39 @@ void plan(const std::vector<Publisher>& publishers, const std::string& name, con
     const TensorPart wanted = part_of(any->shape, placements, place);
     const TensorRef to = tensor::allocate(any->dtype, wanted.size);
     result.tensors.emplace(name, to);
-    std::vector<TensorPart> planned;
-    std::int64_t missing = elements_of(wanted);
+    std::vector<TensorPart> missing;
+    if (elements_of(wanted) > 0) missing.push_back(wanted);
     for (const bool near : {true, false}) {
-        for (std::size_t i = 0; i < publishers.size() && missing > 0; ++i) {
+        for (std::size_t i = 0; i < publishers.size() && !missing.empty(); ++i) {
             const Publisher& one = publishers[(i + turn) % publishers.size()];
             const auto found = one.tensors.find(name);
             if (one.is_near != near || found == one.tensors.end()) continue;
             if (found->second.shape != any->shape || found->second.dtype != any->dtype)
                 fail("the publishers have \"" + name + "\" in different shapes or dtypes");
-            const TensorPart part = common(found->second.part, wanted);
-            if (elements_of(part) == 0 || std::find(planned.begin(), planned.end(), part) != planned.end()) continue;
-            planned.push_back(part);
-            missing -= elements_of(part);
-            jobs.push_back({&one, &found->first, part, view_of(to, within(part, wanted))});
+            std::vector<TensorPart> left;
+            for (const TensorPart& box : missing) {
+                const TensorPart part = common(found->second.part, box);
+                if (elements_of(part) == 0) {
+                    left.push_back(box);
+                    continue;
+                }
+                jobs.push_back({&one, &found->first, part, view_of(to, within(part, wanted))});
+                std::ranges::move(without(box, part), std::back_inserter(left));
+            }
+            missing = std::move(left);
         }
     }
-    if (missing > 0)
-        fail(std::to_string(missing) + " elements of \"" + name + "\" that are wanted are at no publisher: name all");
+    std::int64_t count = 0;
+    for (const TensorPart& box : missing)
+        count += elements_of(box);
+    if (count > 0)
+        fail(std::to_string(count) + " elements of \"" + name + "\" that are wanted are at no publisher: name all");
+}
+
+/// Throws if the publisher's tensor is not what its metadata says.
+void check_came(const TensorRef& tensor, const Sizes& shape, DType dtype, const std::string& name) {
+    if (tensor.dtype() != dtype || !std::ranges::equal(tensor.shape(), shape))
+        throw ProtocolFailure("sharding: another tensor than \"" + name + "\" came", true);
 }
 
 /// Returns the bytes that came from another host.
@@ -203,7 +239,10 @@ std::uint64_t fetch(const Job& job) {
     const Shard& shard = job.publisher->tensors.at(*job.name);
     const TensorPart part = within(job.part, shard.part);
     if (job.publisher->content) {
-        copy(view_of((*job.publisher->content)[*job.name], part), job.to);
+        const NamedTensor& content = *job.publisher->content;
+        const TensorRef& all = content[*job.name];
+        check_came(all, shard.part.size, job.to.dtype(), *job.name);
+        copy(view_of(all, part), job.to);
         return 0;
     }
     PullOptions options;
@@ -212,9 +251,7 @@ std::uint64_t fetch(const Job& job) {
     if (part.size != shard.part.size) options.part = part;
     const NamedShards& shards = *job.publisher->shards;
     const NamedTensor got = shards.names.pull(shards.name + '/' + *job.name, options);
-    if (got.tensor().shape().size() != part.size.size() || got.tensor().dtype() != job.to.dtype() ||
-        !std::equal(part.size.begin(), part.size.end(), got.tensor().shape().begin()))
-        throw ProtocolFailure("sharding: another tensor than \"" + *job.name + "\" came", true);
+    check_came(got.tensor(), part.size, job.to.dtype(), *job.name);
     copy(got.tensor(), job.to);
     return got.tensor().bytes();
 }

@@ -1,6 +1,8 @@
 #include "client/transfers/swarm.hpp"
 
 #include <algorithm>
+#include <exception>
+#include <optional>
 #include <span>
 #include <thread>
 #include <utility>
@@ -75,9 +77,14 @@ Swarm::Step Swarm::parse(const std::string& text) const {
     } catch (const SwarmJson::exception& error) {
         throw ProtocolFailure(std::string("the server's answer about a swarm: ") + error.what(), true);
     }
-    if (step.piece_bytes < Relay::kSmallestPiece || (step.piece && *step.piece * step.piece_bytes >= file_->size()))
+    const bool same = piece_bytes_ == 0 || step.piece_bytes == piece_bytes_;
+    if (!same || step.piece_bytes < Relay::kSmallestPiece || (step.piece && *step.piece >= pieces_of(step.piece_bytes)))
         throw ProtocolFailure("the server's answer about a swarm names a piece that the file does not have", true);
     return step;
+}
+
+std::uint64_t Swarm::pieces_of(std::uint64_t piece_bytes) const {
+    return file_->size() / piece_bytes + (file_->size() % piece_bytes > 0 ? 1 : 0);
 }
 
 net::ByteRange Swarm::range_of(std::uint64_t piece) const {
@@ -88,11 +95,17 @@ net::ByteRange Swarm::range_of(std::uint64_t piece) const {
 /// False if the relay is not reached, has not the piece or sends other bytes.
 bool Swarm::fetch_from_relay(const Step& step) const {
     const std::size_t path = step.from.find('/', step.from.find("//") + 2);
-    if (path == std::string::npos) return false;
+    std::optional<net::Endpoint> endpoint;
+    try {
+        if (path != std::string::npos) endpoint = net::Endpoint::parse(step.from.substr(0, path));
+    } catch (const std::exception& error) {
+        log::debug(step.from, ": ", error.what());
+    }
+    if (!endpoint) return false;
     const auto peer = peers_.with([&](auto& peers) {
         auto& one = peers[step.from];
         if (one == nullptr) {
-            net::ClientOptions options{.endpoint = net::Endpoint::parse(step.from.substr(0, path))};
+            net::ClientOptions options{.endpoint = *endpoint};
             options.endpoint.tls_client = tls_client_;
             options.connect_timeout = std::chrono::seconds(3);
             one = std::make_shared<net::Client>(std::move(options));
@@ -158,7 +171,7 @@ Swarm::Pieces Swarm::complete_pieces() {
 void Swarm::run() {
     const Step first = ask({}, {});
     piece_bytes_ = first.piece_bytes;
-    left_ = (file_->size() + piece_bytes_ - 1) / piece_bytes_;
+    left_ = pieces_of(piece_bytes_);
     std::vector<Step> begun{first};
     if (const Pieces had = complete_pieces(); !had.empty()) begun.push_back(ask(had, {}));
     const std::size_t threads = std::max<std::size_t>(options_.connections, 8);
@@ -174,6 +187,8 @@ void Swarm::run() {
     } catch (...) {
         if (left_ > 0) throw;  // else only a report failed
     }
+    if (left_ > 0)
+        throw ProtocolFailure("the server says that all pieces of the file are there, and some are not", true);
     linger();
 }
 

@@ -51,6 +51,8 @@ private:
     Step ask(const Pieces& got, const Pieces& lost);
     Step parse(const std::string& answer) const;
     std::string report(const std::string& receiver, const Pieces& got, const Pieces& lost, bool leaves) const;
+    /// How many pieces of this size the file has.
+    std::uint64_t pieces_of(std::uint64_t piece_bytes) const;
     net::ByteRange range_of(std::uint64_t piece) const;
     bool fetch_from_relay(const Step& step) const;
     void add(std::uint64_t piece);

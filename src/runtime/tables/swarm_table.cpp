@@ -132,6 +132,7 @@ std::optional<SwarmTable::Step> SwarmTable::next(const std::string& file, std::u
     const SteadyTime now = clock_->now();
     return state_.with([&](State& state) -> std::optional<Step> {
         std::shared_ptr<Swarm>& slot = state.swarms[file];
+        if (slot != nullptr && slot->copies.size() != pieces) return std::nullopt;  // not the file that it was
         if (slot == nullptr) {
             slot = std::make_shared<Swarm>();
             slot->copies.resize(pieces);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <limits>
@@ -170,9 +171,10 @@ std::optional<Found> found_in(const Services& all, const runtime::NamedPointer& 
     Found found;
     found.value = {named, &NamedTensors::value_of(*named)};
     found.version = named->version;
-    // Each owner has its own version numbers.
+    // Each owner has its own version numbers. A deleted name may come back with a version that it had (`version`).
     found.identity = all.names_epoch + "-" + std::to_string(std::hash<std::string>()(named->owner)) + "-" +
-                     std::to_string(named->version);
+                     std::to_string(named->version) + "-" +
+                     std::to_string(named->published_at.time_since_epoch() / std::chrono::nanoseconds(1));
     found.tensor = wanted.member.empty() ? found.value->tensor : found.value->member(wanted.member);
     if (found.tensor == nullptr && !wanted.member.empty()) return std::nullopt;
     return found;
@@ -249,9 +251,14 @@ auto digest_of(const std::vector<net::BodyPart>& parts) {
 }
 
 /// Returns a function that computes digests of parts of a file in hexadecimal, each once for a version.
+/// A key for NamedValue::digest(). Names have no line breaks.
+std::string key_of(const std::string& kind, const Found& found, const Wanted& wanted) {
+    return kind + '\n' + wanted.member + '\n' + etag_of(found, wanted) + '\n';
+}
+
 template <class Kind>
 auto hex_digests(const char* kind, const Found& found, const Wanted& wanted, std::shared_ptr<const TensorFile> file) {
-    return [=, key = kind + wanted.member + ' ' + etag_of(found, wanted)](net::ByteRange part) {
+    return [=, key = key_of(kind, found, wanted)](net::ByteRange part) {
         const auto make = [&] { return hex(digest_of<Kind>(parts_of(file, part))); };
         return found.value != nullptr ? found.value->digest(key + net::content_range(part, file->size), make) : make();
     };
@@ -260,7 +267,7 @@ auto hex_digests(const char* kind, const Found& found, const Wanted& wanted, std
 /// digests_of(), computed once for a version. Rows are computed each time: there are too many ways to cut them.
 std::string known_digests(const Found& found, const Wanted& wanted, const TensorFile& file, std::uint64_t block) {
     const auto make = [&] { return digests_of(file, block); };
-    const std::string key = std::to_string(block) + ' ' + wanted.member + ' ' + etag_of(found, wanted);
+    const std::string key = key_of("blocks " + std::to_string(block), found, wanted);
     return found.value != nullptr && wanted.slice.empty() ? found.value->digest(key, make) : make();
 }
 
@@ -321,7 +328,8 @@ net::Response get_file(Services& all, const net::Request& request, const Princip
     }
     if (head.method == "POST") {
         return swarm_step(all, request,
-                          {etag + wanted.member, file->size, hex_digests<Sha256>("sha-256 ", found, wanted, file),
+                          {wanted.name + '/' + wanted.member + '\n' + etag, file->size,
+                           hex_digests<Sha256>("sha-256 ", found, wanted, file),
                            hex_digests<Digest>("xxh3-128 ", found, wanted, file)});
     }
     if (!is_set) {
@@ -362,7 +370,7 @@ net::Response get_file(Services& all, const net::Request& request, const Princip
     if (net::wants_digest(head.headers.find("Want-Content-Digest"))) {
         const auto make = [&] { return net::digest_field(digest_of<Digest>(response.parts)); };
         const std::string digest =
-            found.value != nullptr ? found.value->digest(wanted.member + ' ' + etag + range, make) : make();
+            found.value != nullptr ? found.value->digest(key_of("field", found, wanted) + range, make) : make();
         response.headers.add("Content-Digest", digest);
     }
     return response;

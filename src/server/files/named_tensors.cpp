@@ -167,6 +167,8 @@ std::uint64_t NamedValue::bytes() const {
     std::uint64_t sum = is_set() ? 0 : std::max(tensor->bytes(), file_bytes);
     for (const NamedBlock& block : blocks)
         sum += block.bytes;
+    for (const auto& [key, text] : metadata)
+        sum += key.size() + text.size();
     return sum + kMemberOverhead * size();
 }
 

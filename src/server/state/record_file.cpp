@@ -2,6 +2,7 @@
 
 #include <lmdb.h>
 
+#include <cstring>
 #include <new>
 #include <span>
 #include <stdexcept>
@@ -26,6 +27,10 @@ void check(int error) {
     throw std::runtime_error(std::string("the records of the server's state: ") + ::mdb_strerror(error));
 }
 
+/// Room for what deletes, which needs copies of the pages that change.
+constexpr std::size_t kReserve = std::size_t{1} << 20;
+constexpr std::size_t kPagesOfChange = 8;  // that a new record takes beside its own
+
 /// LMDB's keys have at most 511 bytes, and ours may have more.
 std::string name_of(char kind, std::string_view key) {
     const Sha256::Value digest = Sha256::of(std::as_bytes(std::span(key)));
@@ -38,10 +43,11 @@ std::string_view text_of(const MDB_val& value) { return {static_cast<const char*
 
 }  // namespace
 
-RecordFile::RecordFile(std::shared_ptr<const UniqueFd> memory, std::uint64_t max_bytes) : memory_(std::move(memory)) {
+RecordFile::RecordFile(std::shared_ptr<const UniqueFd> memory, std::uint64_t max_bytes)
+    : memory_(std::move(memory)), max_bytes_(max_bytes) {
     check(::mdb_env_create(&env_));
     try {
-        check(::mdb_env_set_mapsize(env_, static_cast<std::size_t>(max_bytes)));
+        check(::mdb_env_set_mapsize(env_, static_cast<std::size_t>(max_bytes) + kReserve));
         const std::string path = "/proc/self/fd/" + std::to_string(memory_->get());
         // The memory outlives the process without a sync, and no other process opens it while this one lives.
         check(::mdb_env_open(env_, path.c_str(), MDB_NOSUBDIR | MDB_NOLOCK | MDB_NOSYNC | MDB_NORDAHEAD, 0600));
@@ -66,7 +72,34 @@ void RecordFile::change(Change make) {
     check(::mdb_txn_commit(step));
 }
 
-void RecordFile::put(char kind, std::string_view key, std::string_view record) {
+bool RecordFile::has_room(std::size_t bytes) const {
+    const std::lock_guard lock(mutex_);
+    MDB_envinfo info{};
+    MDB_stat stat{};
+    check(::mdb_env_info(env_, &info));
+    check(::mdb_env_stat(env_, &stat));
+    std::size_t pages = info.me_last_pgno + 1 + kPagesOfChange + bytes / stat.ms_psize + 1;
+    if (pages * stat.ms_psize <= max_bytes_) return true;
+    MDB_txn* step = nullptr;
+    check(::mdb_txn_begin(env_, nullptr, MDB_RDONLY, &step));
+    const AtEnd ended([&] { ::mdb_txn_abort(step); });
+    constexpr MDB_dbi kFree = 0;  // LMDB's table of free pages: each entry begins with their number
+    MDB_cursor* cursor = nullptr;
+    check(::mdb_cursor_open(step, kFree, &cursor));
+    const AtEnd closed([&] { ::mdb_cursor_close(cursor); });
+    MDB_val key{}, entry{};
+    int error = ::mdb_cursor_get(cursor, &key, &entry, MDB_FIRST);
+    for (; error == 0; error = ::mdb_cursor_get(cursor, &key, &entry, MDB_NEXT)) {
+        std::size_t free = 0;
+        std::memcpy(&free, entry.mv_data, sizeof free);
+        pages -= free;
+    }
+    if (error != MDB_NOTFOUND) check(error);
+    return pages * stat.ms_psize <= max_bytes_;
+}
+
+void RecordFile::put(char kind, std::string_view key, std::string_view record, Room room) {
+    if (room == Room::for_all && !has_room(record.size())) check(MDB_MAP_FULL);
     const std::string name = name_of(kind, key);
     change([&](MDB_txn* step) {
         MDB_val at = value_of(name), value = value_of(record);

@@ -24,9 +24,13 @@ public:
     RecordFile(const RecordFile&) = delete;
     RecordFile& operator=(const RecordFile&) = delete;
 
+    enum class Room {
+        for_all,
+        with_reserve  ///< 1 MiB more, for what deletes
+    };
     /// Replaces the record of `key`. Throws NotStored beyond `max_bytes`; then nothing has changed.
-    void put(char kind, std::string_view key, std::string_view record);
-    /// Does nothing if there is no such record. Throws as put() does.
+    void put(char kind, std::string_view key, std::string_view record, Room room = Room::for_all);
+    /// Does nothing if there is no such record. Has room with the reserve.
     void erase(char kind, std::string_view key);
     /// Calls `found` for all records of a kind. `found` must not use this object.
     void for_each(char kind, const std::function<void(std::string_view record)>& found) const;
@@ -37,8 +41,11 @@ public:
 private:
     template <class Change>
     void change(Change make);
+    /// Whether a record of `bytes` leaves the reserve as it is.
+    bool has_room(std::size_t bytes) const;
 
     const std::shared_ptr<const UniqueFd> memory_;
+    const std::uint64_t max_bytes_;
     MDB_env* env_ = nullptr;
     unsigned table_ = 0;
     mutable std::mutex mutex_;  // there is one user of the environment at a time: it has no locks of its own

@@ -153,7 +153,8 @@ void SavedState::removed(const Named& last) {
     floors_.with([&](auto& floors) {
         std::uint64_t& floor = floors[last.owner];
         if (floor >= last.version) return;
-        records_.put(kFloor, last.owner, to_text({{"owner", last.owner}, {"version", last.version}}));
+        records_.put(kFloor, last.owner, to_text({{"owner", last.owner}, {"version", last.version}}),
+                     RecordFile::Room::with_reserve);
         floor = last.version;
     });
     records_.erase(kName, last.owner + '\0' + last.name);

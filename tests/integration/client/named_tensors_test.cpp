@@ -336,3 +336,13 @@ TEST_CASE_METHOD(Named, "A watch waits for the first version, the next one, or t
     CHECK_THROWS_AS(names.watch("x", 1, 30s), UnknownOrExpired);
     CHECK_THROWS_AS(names.watch("a/b", 0, 30s), InvalidParams);
 }
+
+TEST_CASE("Metadata counts against the limit of named tensors", "[client][names][limits]") {
+    const ExampleDaemon server({"--max-named-bytes", "1M"});
+    const NamedTensors names(server.client());
+    PutOptions options;
+    options.metadata["text"] = std::string(250'000, 'a');
+    for (int i = 0; i < 4; ++i)
+        names.put(std::to_string(i), filled(1, 1), options);
+    CHECK_THROWS_WITH(names.put("fifth", filled(1, 1), options), ContainsSubstring("max-named-bytes"));
+}

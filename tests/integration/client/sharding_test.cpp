@@ -135,3 +135,28 @@ TEST_CASE("what the publishers do not have is an error that names it", "[shardin
     const std::map<std::string, ShardedTensor> odd{{"w", {tensor_of(std::vector<float>{1}), {9}, {shard(0)}}}};
     CHECK_THROWS_AS(put_sharded(publishers.shards[0].names, "odd", odd, {{2}, {0}}, "1"), std::invalid_argument);
 }
+
+TEST_CASE("publishers of different meshes overlap, and what none has is missed", "[sharding]") {
+    const bool far = GENERATE(false, true);
+    Publishers halves({2}, far), thirds({3}, far);
+    const std::vector<Placement1D> rows{shard(0)};
+    halves.publish(rows, 1);
+    thirds.publish(rows, 1);
+    const MeshPlace place{{1}, {0}};
+    std::vector<NamedShards> some{halves.shards[0], thirds.shards[0], thirds.shards[1]};
+    CHECK_THROWS_AS(get_sharded(some, {{"w", rows}}, place), std::invalid_argument);
+    some.push_back(thirds.shards[2]);
+    check(get_sharded(some, {{"w", rows}}, place), rows, place, 1);
+}
+
+TEST_CASE("a publisher whose tensor is not what its metadata says is rejected", "[sharding]") {
+    Publishers publishers({1}, GENERATE(false, true));
+    const std::vector<Placement1D> rows{shard(0)};
+    publishers.publish(rows, 1);
+    const NamedTensors& names = publishers.shards[0].names;
+    PutOptions options;
+    options.base = names.get("weights").version();
+    const TensorRef other = GENERATE(arange<std::int32_t>({3}), arange<double>({kRows, kColumns}));
+    names.put("weights", TensorMap{{"w", other}}, options);
+    CHECK_THROWS_AS(get_sharded(publishers.shards, {{"w", rows}}, {{1}, {0}}), ProtocolFailure);
+}

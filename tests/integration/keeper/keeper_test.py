@@ -45,6 +45,15 @@ class NamedTensors(unittest.TestCase):
         self.assertIsNone(keeper.get("gone"))
         self.assertEqual(keeper.put("gone", b"123"), 4)
 
+    def test_a_version_that_comes_back_after_its_name_was_deleted_has_another_tag(self):
+        keeper = Keeper(self).await_server()
+        tags = set()
+        for content in (b"1", b"2"):
+            self.assertEqual(keeper.put("name", content, version=10), 10)
+            tags.add(keeper.get("name")[2])
+            keeper.call("tensor.delete", {"name": "name"})
+        self.assertEqual(len(tags), 2)
+
     def test_memory_of_replaced_and_deleted_versions_goes(self):
         keeper = Keeper(self).await_server()
         for _ in range(5):
@@ -130,6 +139,35 @@ class NamedTensors(unittest.TestCase):
         self.assertEqual(keeper.get("name")[0], body)
         keeper.kill()
         self.assertEqual(keeper.get("name")[0], body)
+        with self.assertRaisesRegex(AssertionError, "max-state-bytes"):
+            for number in range(3000):  # until no page is left
+                keeper.put(f"small-{number}", b"1")
+        while tensors := keeper.call("tensor.list")["result"]["tensors"]:
+            for one in tensors:
+                self.assertIn("result", keeper.call("tensor.delete", {"name": one["name"]}))
+        keeper.put("again", body)
+
+    def test_descriptors_that_a_keeper_that_stands_still_was_not_told_of_count_as_used(self):
+        keeper = Keeper(self, keeper=("--descriptors", "16")).await_server()
+        for number in range(15):
+            keeper.put(f"a{number}", random.randbytes(70_000))
+        keeper.process.send_signal(signal.SIGSTOP)
+        threads = [
+            threading.Thread(target=keeper.call, args=("tensor.delete", {"name": f"a{number}"})) for number in range(15)
+        ]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        keeper.process.send_signal(signal.SIGCONT)
+        kept = []
+        with self.assertRaisesRegex(AssertionError, "raise --descriptors"):
+            for number in range(16):
+                keeper.put(f"b{number}", random.randbytes(70_000))
+                kept.append(f"b{number}")
+        keeper.kill()
+        self.assertTrue(kept)
+        self.assertTrue(all(keeper.get(name) for name in kept))
 
 
 class Runs(unittest.TestCase):

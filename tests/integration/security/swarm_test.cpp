@@ -78,6 +78,24 @@ TEST_CASE("receivers pass a file on to each other, over TLS and without", "[secu
     CHECK(call(plain.port(), "server.info")["totals"]["named_tensors"]["names"] == 1);
 }
 
+TEST_CASE("receivers of different names do not mix, though owner and version are the same", "[security][swarm]") {
+    const Daemon daemon({"--load", kExamplePlugin});
+    ClientOptions far;
+    far.url = daemon.url();
+    far.local_socket = "none";
+    const std::vector<Client> clients{Client(far), Client(far), Client(far), Client(far)};
+    const std::vector<TensorRef> tensors{arange<std::int32_t>({kNumbers}), arange<float>({3 << 20})};
+    for (std::size_t i = 0; i < 2; ++i)
+        NamedTensors(clients[i]).push(std::to_string(i), tensors[i]);
+    std::vector<std::future<NamedTensor>> pulls;
+    for (std::size_t i = 0; i < 4; ++i) {
+        pulls.push_back(std::async(std::launch::async,
+                                   [&, i] { return NamedTensors(clients[i]).pull(std::to_string(i % 2), swarm()); }));
+    }
+    for (std::size_t i = 0; i < 4; ++i)
+        CHECK(identical(pulls[i].get().tensor(), tensors[i % 2]));
+}
+
 TEST_CASE("receivers with an earlier version fetch what differs, and pass it on", "[security][swarm]") {
     const Daemon daemon({"--load", kExamplePlugin});
     ClientOptions far;

@@ -1,5 +1,6 @@
 #include "client/transfers/swarm.hpp"
 
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <memory>
@@ -147,4 +148,29 @@ TEST_CASE("a receiver that the server of a swarm has forgotten goes on as a new 
         CHECK(!fetched.contains(0));
         CHECK(std::set<std::uint64_t>(fetched.begin(), fetched.end()).size() == kPieces - 1);
     }
+}
+
+TEST_CASE("answers about a swarm that contradict each other or the file are rejected", "[client][swarm]") {
+    std::vector<std::byte> memory(kPieces * kPiece);
+    PullOptions options;
+    options.swarm = SwarmOptions{.host = "127.0.0.1"};
+    const ReceiverJson good{{"receiver", "r"}, {"piece_bytes", kPiece}, {"missing", kPieces}, {"unfinished", 0}};
+    const auto with = [&](const char* name, std::uint64_t value, std::uint64_t piece = 0) {
+        ReceiverJson answer = good;
+        answer["piece"] = piece;
+        answer[name] = value;
+        return answer.dump();
+    };
+    const auto [first, later] = GENERATE_COPY(table<std::string, std::string>({
+        {with("piece_bytes", 4 * kPiece), with("piece_bytes", kPiece, 7)},
+        {with("piece", 0), with("piece", kPieces)},
+        {with("piece", 0), with("piece", std::uint64_t{1} << 44)},
+        {with("missing", 0), with("missing", 0)},
+    }));
+    std::atomic<int> questions{0};
+    const client::Swarm::Source source{[&](const std::string&) { return questions++ == 0 ? first : later; },
+                                       [](const net::ByteRange&) { return false; }, [](const net::ByteRange&) {},
+                                       [](const net::ByteRange&) {}};
+    client::Swarm swarm(options, {}, source, file_in(memory));
+    CHECK_THROWS_AS(swarm.run(), ProtocolFailure);
 }

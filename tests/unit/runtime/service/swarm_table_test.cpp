@@ -101,6 +101,13 @@ TEST_CASE("one receiver gets all from the server, and one that comes later gets 
     CHECK(all.from[all.names[0]] >= static_cast<int>(kPieces) - 1);  // the first answer above was not followed
 }
 
+TEST_CASE("a file has as many pieces as at first", "[swarm]") {
+    Receivers all(1);
+    all.ask(0);
+    CHECK_FALSE(all.table.next("file", kPieces + 1, {{}, "http://other", {kPieces}, {}}));
+    CHECK(all.ask(0).unfinished == 0);
+}
+
 TEST_CASE("a relay that fails is left out by the one that it failed, and after two by all", "[swarm]") {
     Receivers all(5);
     const std::string bad = all.names[3];
