@@ -194,6 +194,12 @@ print(handle.scale(numpy.ones(3)).tolist())
     assert done.stdout == "[3.0, 3.0, 3.0]\n", done.stderr
 
 
+def test_a_deployment_that_failed_leaves_its_name_free(cluster: None) -> None:
+    for _ in range(2):
+        with pytest.raises(ray.exceptions.RayActorError, match="bogus"):
+            ray_functions.provider.deploy(name="failed", num_cpus=0.1, bogus=3)
+
+
 def test_what_cannot_be_deployed_is_said() -> None:
     with pytest.raises(ValueError, match="name="):
         SharedTensorProvider().deploy()

@@ -130,8 +130,7 @@ def scale(handle: Handle, replicas: int, *, drain_time: float = 10.0) -> None:
         for number in new:
             get(kept[number].ready.remote(), timeout=None)
     except BaseException:
-        for number in new:  # so that the name is free again
-            ray.kill(kept.pop(number))
+        _end(handle.name, {f"{handle.name}#{number}": kept.pop(number) for number in new}, 0)
         raise
     handle._replicas.refresh(wait=60)
 

@@ -106,9 +106,9 @@ Segment::Segment(Segment&& old)
     is_out_ = old.is_out_.load();
 }
 
-/// The kernel grants a write lease (fcntl(2), "Leases") on a file that nobody else has open. It counts an open file as
-/// long as a descriptor or a mapping of it exists anywhere, but not that of memfd_create(): hence for_others(), and an
-/// open file of this check's own.
+/// The kernel grants a write lease (fcntl(2), "Leases") on a file that nobody else has open. A file is open as long as
+/// any process has a descriptor or a mapping of it. The kernel does not count the descriptor that memfd_create() made:
+/// so other processes get one of for_others(), and the lease needs one more.
 bool Segment::may_be_read() const {
     if (is_out_) return true;
     const UniqueFd own = open_again(*descriptor_, O_RDWR);
