@@ -24,7 +24,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <random>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -56,18 +55,19 @@ struct Options {
     std::vector<std::string> command;
 };
 
-sockaddr_un unix_address(std::string_view path) {
+/// `option`: what chose the path, for the error.
+sockaddr_un unix_address(const std::string& option, const std::string& path) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.size() >= sizeof address.sun_path)
-        throw std::invalid_argument("--listen " + std::string(path) + ": the path is too long for a Unix socket");
+        throw std::invalid_argument(option + ": " + path + " is too long for a Unix socket (107 characters at most)");
     std::memcpy(address.sun_path, path.data(), path.size());
     return address;
 }
 
 /// Mode 0600. Replaces the file of a socket on which nobody listens.
 UniqueFd listen_on_path(const std::string& path) {
-    const sockaddr_un address = unix_address(path);
+    const sockaddr_un address = unix_address("--listen", path);
     const auto* const name = reinterpret_cast<const sockaddr*>(&address);
     const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     struct stat file {};
@@ -122,65 +122,59 @@ struct Message {
     }
 };
 
-/// The socket for messages. Other users cannot send to it, although its name is in no file system.
+/// The socket for messages. It is in a folder of this user, so that other users cannot send to it: a descriptor of
+/// theirs could keep close() waiting.
 class Messages {
 public:
     Messages() : socket_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
-        std::random_device random;
-        name_ = "@shared-tensor-keeper-" + std::to_string(::getpid()) + '-' + std::to_string(random()) +
-                std::to_string(random());
-        sockaddr_un address{};
-        address.sun_family = AF_UNIX;
-        std::memcpy(address.sun_path, name_.data(), name_.size());
-        address.sun_path[0] = '\0';
-        const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name_.size());
-        const int on = 1;
-        if (!socket_ || ::setsockopt(socket_.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0 ||
-            ::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
-            fail("the socket for messages");
+        const char* const parent = std::getenv("TMPDIR");
+        folder_ = std::string(parent != nullptr ? parent : "/tmp") + "/shared-tensor-keeper-XXXXXX";
+        unix_address("TMPDIR", name());  // throws before the folder is there
+        if (::mkdtemp(folder_.data()) == nullptr) fail("cannot make the folder " + folder_ + " (set TMPDIR)");
+        const sockaddr_un address = unix_address("TMPDIR", name());
+        if (!socket_ || ::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+            fail("cannot listen on " + name());
+    }
+    Messages(const Messages&) = delete;
+    Messages& operator=(const Messages&) = delete;
+    ~Messages() {
+        ::unlink(name().c_str());
+        ::rmdir(folder_.c_str());
     }
 
     int fd() const { return socket_.get(); }
-    const std::string& name() const { return name_; }
+    std::string name() const { return folder_ + "/notify.sock"; }
 
-    /// The next message of this user; nullopt if none waits.
+    /// The next message; nullopt if none waits.
     std::optional<Message> next() const {
-        for (;;) {
-            std::array<char, 8192> text{};
-            constexpr std::size_t kMostFds = 16;
-            alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMostFds * sizeof(int)) + CMSG_SPACE(sizeof(ucred))>
-                control{};
-            iovec part{text.data(), text.size()};
-            msghdr header{};
-            header.msg_iov = &part;
-            header.msg_iovlen = 1;
-            header.msg_control = control.data();
-            header.msg_controllen = control.size();
-            const ssize_t size = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
-            if (size < 0 && errno == EINTR) continue;
-            if (size < 0) return std::nullopt;
-            Message message{{text.data(), static_cast<std::size_t>(size)}, {}};
-            bool is_own = false;
-            for (cmsghdr* one = CMSG_FIRSTHDR(&header); one != nullptr; one = CMSG_NXTHDR(&header, one)) {
-                if (one->cmsg_level != SOL_SOCKET) continue;
-                if (one->cmsg_type == SCM_CREDENTIALS) {
-                    ucred sender{};
-                    std::memcpy(&sender, CMSG_DATA(one), sizeof sender);
-                    is_own = sender.uid == ::geteuid();
-                } else if (one->cmsg_type == SCM_RIGHTS) {
-                    std::vector<int> fds((one->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-                    std::memcpy(fds.data(), CMSG_DATA(one), fds.size() * sizeof(int));
-                    for (const int fd : fds)
-                        message.descriptors.emplace_back(fd);
-                }
-            }
-            if (is_own) return message;
+        std::array<char, 8192> text{};
+        constexpr std::size_t kMostFds = 16;
+        alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(kMostFds * sizeof(int))> control{};
+        iovec part{text.data(), text.size()};
+        msghdr header{};
+        header.msg_iov = &part;
+        header.msg_iovlen = 1;
+        header.msg_control = control.data();
+        header.msg_controllen = control.size();
+        ssize_t size = 0;
+        do {
+            size = ::recvmsg(socket_.get(), &header, MSG_CMSG_CLOEXEC);
+        } while (size < 0 && errno == EINTR);
+        if (size < 0) return std::nullopt;
+        Message message{{text.data(), static_cast<std::size_t>(size)}, {}};
+        for (cmsghdr* one = CMSG_FIRSTHDR(&header); one != nullptr; one = CMSG_NXTHDR(&header, one)) {
+            if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_RIGHTS) continue;
+            std::vector<int> fds((one->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+            std::memcpy(fds.data(), CMSG_DATA(one), fds.size() * sizeof(int));
+            for (const int fd : fds)
+                message.descriptors.emplace_back(fd);
         }
+        return message;
     }
 
 private:
     UniqueFd socket_;
-    std::string name_;
+    std::string folder_;
 };
 
 class Keeper {
@@ -376,7 +370,8 @@ std::optional<Options> parse(int argc, char** argv) {
     if (parsed.count("help") > 0) {
         std::cout << parser.help()
                   << "\n  SIGTERM, SIGINT  end the server and then the keeper\n  SIGHUP           is passed on\n"
-                     "  SIGUSR2          ends the server and starts it again, for an upgrade\n";
+                     "  SIGUSR2          ends the server and starts it again, for an upgrade\n"
+                     "\nThe environment variable TMPDIR says where it may make a folder for its socket (/tmp).\n";
         return std::nullopt;
     }
     if (parsed.count("version") > 0) {

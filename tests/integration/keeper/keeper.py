@@ -57,7 +57,7 @@ class Keeper:
         with (self.folder / "log").open("w") as log:
             self.process = subprocess.Popen(
                 [PLACE.keeper, *keeper, "--", *(command or server)],
-                env=kept | {"LEDGER": str(self.ledger)},
+                env=kept | {"LEDGER": str(self.ledger), "TMPDIR": folder.name},
                 stderr=log,
             )
         test.addCleanup(self.end)

@@ -9,6 +9,7 @@ import random
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 import unittest
@@ -306,24 +307,38 @@ class Starts(unittest.TestCase):
         second.port = keeper.port
         second.await_server()
 
-    def test_other_users_cannot_add_descriptors(self):
+    def notify_socket(self, keeper):
+        sockets = pathlib.Path("/proc/net/unix").read_text().splitlines()
+        return next(line.split()[-1] for line in sockets if line.endswith("/notify.sock") and keeper.folder.name in line)
+
+    def test_other_users_cannot_send_to_the_keeper(self):
         if os.geteuid() != 0:
             self.skipTest("only root can act as another user")
-        keeper = Keeper(self, keeper=("--descriptors", "3")).await_server()
-        name = next(
-            line.split()[-1]
-            for line in pathlib.Path("/proc/net/unix").read_text().splitlines()
-            if f"shared-tensor-keeper-{keeper.process.pid}-" in line
-        )
-        script = (
-            "import os, socket, sys; s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM);"
-            "s.connect('\\0' + sys.argv[1]);"
-            "[socket.send_fds(s, [b'FDSTORE=1\\nFDNAME=kept-%d' % i], [0]) for i in range(100, 110)]"
-        )
-        subprocess.run(["/usr/bin/python3", "-c", script, name[1:]], user=65534, check=True)
-        keeper.put("large", random.randbytes(100_000))
-        keeper.kill()
-        self.assertIsNotNone(keeper.get("large"))
+        keeper = Keeper(self).await_server()
+        script = "import socket, sys; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).connect(sys.argv[1])"
+        command = ["/usr/bin/python3", "-c", script, self.notify_socket(keeper)]
+        keeper.folder.chmod(0o755)
+        subprocess.run(command, check=True)
+        done = subprocess.run(command, user=65534, stderr=subprocess.PIPE, text=True)
+        self.assertIn("PermissionError", done.stderr)
+
+    def test_the_folder_of_the_keepers_socket_is_removed_at_its_end(self):
+        keeper = Keeper(self).await_server()
+        folder = pathlib.Path(self.notify_socket(keeper)).parent
+        self.assertEqual(folder.stat().st_mode & 0o777, 0o700)
+        keeper.end()
+        self.assertFalse(folder.exists())
+
+    def test_a_keeper_without_a_folder_for_its_socket_says_so(self):
+        with tempfile.TemporaryDirectory(prefix="x" * 100) as long:
+            for folder in "/proc/none", long:
+                environment = os.environ | {"TMPDIR": folder}
+                done = subprocess.run(
+                    [PLACE.keeper, "--", "true"], env=environment, stderr=subprocess.PIPE, text=True
+                )
+                self.assertEqual(done.returncode, 2)
+                self.assertIn("TMPDIR", done.stderr)
+                self.assertEqual(os.listdir(long), [])
 
     def test_a_server_goes_on_when_its_keeper_has_ended(self):
         keeper = Keeper(self).await_server()
