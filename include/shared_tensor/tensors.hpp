@@ -62,7 +62,7 @@ struct PutOptions {
     /// else InvalidParams is thrown. Not together with if_version.
     std::optional<std::uint64_t> base{};
     /// Publishes under this version and not the next one: for copies of a set on several servers, which then have the
-    /// same version. From 1 to 2^53, and above the current version, else throws InvalidParams.
+    /// same version. From 1 to 2^52, and above the current version, else throws InvalidParams.
     std::optional<std::uint64_t> version{};
 };
 

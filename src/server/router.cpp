@@ -90,6 +90,20 @@ bool is_json(std::string_view media_type) {
                        [&](std::string_view json) { return net::same_token(media_type, json); });
 }
 
+/// The name of a header that comes more than once although it is no list (RFC 9110, section 5.3), since its values
+/// could contradict each other; empty if there is none.
+std::string_view repeated_header(const net::Headers& headers) {
+    constexpr std::array<std::string_view, 4> kSingle = {"Content-Type", "Content-Range", "Range", "Idempotency-Key"};
+    constexpr std::string_view kOurs = "Shared-Tensor-";
+    for (const auto& [name, value] : headers) {
+        const auto is_name = [&name = name](std::string_view other) { return net::same_token(name, other); };
+        const bool is_single = net::same_token(std::string_view(name).substr(0, kOurs.size()), kOurs) ||
+                               std::any_of(kSingle.begin(), kSingle.end(), is_name);
+        if (is_single && headers.count(name) > 1) return name;
+    }
+    return {};
+}
+
 }  // namespace
 
 std::string Router::request_id(const net::RequestHead* head) {
@@ -189,6 +203,8 @@ std::optional<net::Response> Router::reject(const net::RequestHead& head, const 
         if (const auto wait = who.use != nullptr ? who.use->requests.take() : std::nullopt)
             return error_response(429, too_many_requests(*wait));  // RFC 6585, section 4
     }
+    if (const std::string_view name = repeated_header(head.headers); !name.empty())
+        return error_response(400, json_rpc::invalid_request(std::string(name) + " comes more than once"));
     switch (admission.path) {
         case Admission::Path::rpc: return head.method == "POST" ? std::nullopt : std::optional(wrong_method("POST"));
         case Admission::Path::socket: return not_upgraded(head);

@@ -43,8 +43,10 @@ std::string thrown(const Json& data) {
 
 std::string forgotten(const Json& data) {
     const std::string kind = text_of(data, "kind");
-    return (kind.empty() ? "it" : "the " + kind) +
-           " does not exist, belongs to another client, has expired, or the server was restarted";
+    const std::string name = text_of(data, "name"), version = text_of(data, "version");
+    return (kind.empty() ? "it" : "the " + kind) + (name.empty() ? "" : " \"" + name + '"') +
+           " does not exist, belongs to another client, has expired, or the server was restarted" +
+           (version.empty() ? "" : "; the version now is " + version);
 }
 
 /// The cause of an error, from its data, for the text of the exception.

@@ -82,6 +82,20 @@ void copy(const TensorRef& from, const TensorRef& to) {
     std::memcpy(to.mutable_data(), from.data(), static_cast<std::size_t>(from.bytes()));
 }
 
+/// get() alone would make 1 of 1.5. The bound keeps sums and products of part_of() small enough.
+std::int64_t whole_number(const LayoutJson& json) {
+    if (!json.is_number_unsigned() || json.get<std::uint64_t>() > std::uint64_t{1} << 53)
+        fail("a layout has " + json.dump() + " in place of a whole number up to 2^53");
+    return json.get<std::int64_t>();
+}
+
+Sizes sizes_of(const LayoutJson& list) {
+    Sizes sizes;
+    for (const LayoutJson& one : list)
+        sizes.push_back(whole_number(one));
+    return sizes;
+}
+
 /// A tensor as one publisher has it.
 struct Shard {
     TensorPart part;
@@ -117,14 +131,15 @@ Publisher look_at(const NamedShards& shards) {
     try {
         const LayoutJson layout = LayoutJson::parse(found->second);
         seen.generation = layout.at("generation").get<std::string>();
-        const MeshPlace place{layout.at("mesh").get<Sizes>(), layout.at("at").get<Sizes>()};
+        const MeshPlace place{sizes_of(layout.at("mesh")), sizes_of(layout.at("at"))};
         for (const auto& [name, one] : layout.at("tensors").items()) {
             std::vector<Placement1D> placements;
             for (const LayoutJson& placement : one.at(2))
-                placements.push_back(placement.is_null() ? replicate() : shard(placement.get<std::size_t>()));
+                placements.push_back(placement.is_null() ? replicate()
+                                                         : shard(static_cast<std::size_t>(whole_number(placement))));
             const auto dtype = parse_dtype(one.at(0).get<std::string>());
             if (!dtype) fail("the dtype of \"" + name + "\" is not known");
-            const auto shape = one.at(1).get<Sizes>();
+            const auto shape = sizes_of(one.at(1));
             seen.tensors.emplace(name, Shard{part_of(shape, placements, place), *dtype, shape});
         }
     } catch (const LayoutJson::exception& error) {

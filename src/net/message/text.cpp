@@ -101,7 +101,8 @@ std::optional<std::vector<std::pair<std::string, std::string>>> parse_query(std:
         const std::size_t equals = std::min(one.find('='), one.size());
         auto name = percent_decode(one.substr(0, equals));
         auto value = percent_decode(one.substr(std::min(equals + 1, one.size())));
-        if (!name || !value) return std::nullopt;
+        const auto is_same = [&](const auto& other) { return other.first == name; };
+        if (!name || !value || std::any_of(parameters.begin(), parameters.end(), is_same)) return std::nullopt;
         parameters.emplace_back(std::move(*name), std::move(*value));
     }
     return parameters;

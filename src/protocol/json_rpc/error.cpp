@@ -72,8 +72,10 @@ Error response_too_large(std::size_t limit_bytes, std::string_view detail) {
     return make_error(ErrorCode::response_too_large, {{"limit_bytes", limit_bytes}, {"detail", detail}});
 }
 
-Error unknown_or_expired(std::string_view kind, std::string_view epoch) {
-    return make_error(ErrorCode::unknown_or_expired, {{"kind", kind}, {"epoch", epoch}});
+Error unknown_or_expired(std::string_view kind, std::string_view epoch, std::string_view name) {
+    Json data{{"kind", kind}, {"epoch", epoch}};
+    if (!name.empty()) data["name"] = name;
+    return make_error(ErrorCode::unknown_or_expired, std::move(data));
 }
 
 Error transport_not_possible(Json reasons) {

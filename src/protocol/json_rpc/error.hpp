@@ -56,8 +56,9 @@ Error function_failed(std::string_view type, std::string_view message, std::stri
 Error busy(std::chrono::milliseconds retry_after, std::string_view detail = {});
 Error response_too_large(std::size_t limit_bytes,
                          std::string_view detail = "ask for less at a time, or raise the server's limit");
-/// `kind` is the kind of the missing thing: "lease", "task", "object"; `epoch` is the epoch of the running daemon.
-Error unknown_or_expired(std::string_view kind, std::string_view epoch);
+/// `kind` is the kind of the missing thing: "lease", "task", "object"; `epoch` is the epoch of the running daemon;
+/// `name` is left out if it is empty.
+Error unknown_or_expired(std::string_view kind, std::string_view epoch, std::string_view name = {});
 /// `reasons` maps each transport to the reason why it cannot be used.
 Error transport_not_possible(Json reasons);
 /// `item` is the id of the batch item that failed and whose result was an input of this item.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/bytes/control_characters.hpp"
 #include "base/bytes/utf8.hpp"
 
 namespace shared_tensor::runtime {
@@ -18,8 +19,7 @@ std::string text_rejection(std::string_view text, std::size_t most) {
     for (std::string_view rest = text; !rest.empty();) {
         const auto prefix = utf8_prefix(rest);
         if (!prefix.valid) return "one that is not UTF-8";
-        const auto first = static_cast<unsigned char>(rest.front());
-        if (first < 0x20 || first == 0x7f) return "one with a control character";
+        if (control_length(rest) > 0) return "one with a control character";
         rest.remove_prefix(prefix.size);
     }
     return {};

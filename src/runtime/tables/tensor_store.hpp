@@ -51,8 +51,9 @@ struct TensorStoreStats {
     std::uint64_t published = 0, removed = 0;
 };
 
-/// The highest version that a client may name: JavaScript has exact integers up to here.
-inline constexpr std::uint64_t kHighestVersion = std::uint64_t{1} << 53;
+/// The highest version that a client may choose. The versions after it count on from there, and JavaScript has exact
+/// integers up to 2^53.
+inline constexpr std::uint64_t kHighestVersion = std::uint64_t{1} << 52;
 /// What a put says of versions.
 struct WantedVersion {
     std::optional<std::uint64_t> if_version{};  ///< only if this is the current version; 0: only for a new name

@@ -147,7 +147,7 @@ Wanted parse(const net::RequestHead& head, const Principal& principal) {
     wanted.name = address.name;
     wanted.member = address.member;
     const auto parameters = net::parse_query(head.query);
-    if (!parameters) reject("query", "name=value with %XX", "something else");
+    if (!parameters) reject("query", "name=value with %XX, each name once", "something else");
     for (const auto& [name, value] : *parameters) {
         if (name == "slice") {
             wanted.slice = value;
@@ -181,7 +181,13 @@ std::optional<Found> found_in(const Services& all, const runtime::NamedPointer& 
 }
 
 Found find(Services& all, const Wanted& wanted) {
-    const auto unknown = [&](const char* kind) { return Rejected(json_rpc::unknown_or_expired(kind, all.epoch), 404); };
+    const auto unknown = [&](const char* kind, const runtime::NamedPointer& now = nullptr) {
+        const std::string name =
+            wanted.is_lease ? "" : wanted.name + (wanted.member.empty() ? "" : '/' + wanted.member);
+        json_rpc::Error error = json_rpc::unknown_or_expired(kind, all.epoch, name);
+        if (now != nullptr) error.data["version"] = now->version;
+        return Rejected(std::move(error), 404);
+    };
     if (wanted.is_lease) {
         Found found;
         found.tensor = wanted.member.empty() ? all.leases.tensor(wanted.name, wanted.owner) : nullptr;
@@ -190,9 +196,9 @@ Found find(Services& all, const Wanted& wanted) {
         return found;
     }
     const auto named = all.names.store().find(wanted.owner, wanted.name);
-    if (named == nullptr || (wanted.version && *wanted.version != named->version)) throw unknown("tensor");
+    if (named == nullptr || (wanted.version && *wanted.version != named->version)) throw unknown("tensor", named);
     auto found = found_in(all, named, wanted);
-    if (!found) throw unknown("tensor");
+    if (!found) throw unknown("tensor", named);
     return *std::move(found);
 }
 

@@ -18,7 +18,7 @@ using tensor::FileForm;
 
 namespace {
 
-tensor::RawForm raw_form(const net::Headers& headers) {
+tensor::RawForm raw_form(const net::Headers& headers, std::uint64_t size) {
     const auto dtype = headers.find("Shared-Tensor-Dtype"), shape = headers.find("Shared-Tensor-Shape");
     const auto known = dtype ? tensor::parse_dtype(*dtype) : std::nullopt;
     if (!known) reject("Shared-Tensor-Dtype", "the dtype of the elements, such as float32", dtype.value_or("nothing"));
@@ -27,11 +27,15 @@ tensor::RawForm raw_form(const net::Headers& headers) {
     const Json sizes = Json::parse(shape.value_or(""), nullptr, false);
     if (!sizes.is_array() || sizes.size() > tensor::kMaxRank)
         reject("Shared-Tensor-Shape", kShape, shape.value_or("nothing"));
-    for (const Json& size : sizes) {
-        if (!size.is_number_unsigned() || size.get<std::uint64_t>() > std::uint64_t{1} << 62)
+    for (const Json& one : sizes) {
+        if (!one.is_number_unsigned() || one.get<std::uint64_t>() > std::uint64_t{1} << 62)
             reject("Shared-Tensor-Shape", kShape, *shape);
-        raw.shape.push_back(size.get<std::int64_t>());
+        raw.shape.push_back(one.get<std::int64_t>());
     }
+    const auto extent = tensor::extent_of(raw.shape, {}, tensor::size_of(raw.dtype));
+    if (!extent || extent->bytes != size)
+        reject("Shared-Tensor-Shape", "one of " + std::to_string(size) + " bytes, as the file has",
+               extent ? std::to_string(extent->bytes) + " bytes" : "more than can be counted");
     return raw;
 }
 
@@ -61,7 +65,7 @@ UploadRequest parse_upload_request(const net::RequestHead& head, const Principal
     wanted.key = {principal.name, std::string(name), {}};
     wanted.payer = {principal.payer(), principal.admin};
     const auto parameters = net::parse_query(head.query);
-    if (!parameters) reject("query", "name=value with %XX", "something else");
+    if (!parameters) reject("query", "name=value with %XX, each name once", "something else");
     for (const auto& [parameter, value] : *parameters) {
         if (parameter == "upload") {
             if (value.size() > kLongestId) reject("upload", "at most 128 bytes", std::to_string(value.size()));
@@ -114,7 +118,7 @@ UploadRequest parse_put(const net::RequestHead& head, const Principal& principal
         wanted.is_whole = bytes == *range->size;
     }
     if (*wanted.file_form == FileForm::raw) {
-        wanted.raw = raw_form(headers);
+        wanted.raw = raw_form(headers, wanted.form.size);
         wanted.form.form.append(tensor::name_of(wanted.raw.dtype));
         for (const std::int64_t size : wanted.raw.shape)
             wanted.form.form.append(",").append(std::to_string(size));

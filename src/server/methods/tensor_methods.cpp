@@ -208,8 +208,8 @@ public:
                 const std::optional<Form>& form, const Words& known, const Text& owner) const {
         const auto address = NamedTensors::parse_address(name);
         const auto named = all_.names.store().find(owner_of(call, owner), address.name);
-        if (named == nullptr) throw unknown();
-        if (version && number_of(version) != named->version) throw unknown(named);
+        if (named == nullptr) throw unknown(name);
+        if (version && number_of(version) != named->version) throw unknown(name, named);
         const NamedValue& value = NamedTensors::value_of(*named);
         if ((!value.is_set() || !address.member.empty()) && members)
             reject("members", "nothing: this is one tensor", "some");
@@ -219,7 +219,7 @@ public:
         if (!value.metadata.empty()) write_metadata(result.member("metadata"), value.metadata);
         if (!address.member.empty()) {
             codec::TensorPointer member = value.member(address.member);
-            if (member == nullptr) throw unknown(named);
+            if (member == nullptr) throw unknown(name, named);
             result.tensor("tensor", std::move(member));
         } else if (!value.is_set()) {
             result.tensor("tensor", value.tensor);
@@ -255,7 +255,7 @@ public:
         if (const auto* rejected = std::get_if<TensorStore::Rejected>(&removed))
             throw Rejected(version_error(*rejected, {version, std::nullopt}));
         const auto& gone = std::get<NamedPointer>(removed);
-        if (gone == nullptr) throw unknown();
+        if (gone == nullptr) throw unknown(name);
         return {{"name", name}, {"version", gone->version}};
     }
 
@@ -269,7 +269,7 @@ public:
         if (timeout_ms) deadline = std::min(deadline, now + std::chrono::milliseconds(timeout_ms->value));
         const auto named =
             all_.names.store().wait(owner_of(call, owner), name, after, deadline, [&] { return call.client.gone(); });
-        if (named == nullptr && after > 0) throw unknown();
+        if (named == nullptr && after > 0) throw unknown(name);
         const std::uint64_t version = named != nullptr ? named->version : 0;
         if (version == after && all_.names.store().closed()) throw Rejected(json_rpc::shutting_down());
         return {{"name", name}, {"version", version}, {"changed", version != after}};
@@ -318,8 +318,8 @@ private:
         return placed;
     }
 
-    Rejected unknown(const NamedPointer& now = nullptr) const {
-        json_rpc::Error error = json_rpc::unknown_or_expired("tensor", all_.epoch);
+    Rejected unknown(std::string_view name, const NamedPointer& now = nullptr) const {
+        json_rpc::Error error = json_rpc::unknown_or_expired("tensor", all_.epoch, name);
         if (now != nullptr) error.data["version"] = now->version;
         return Rejected(std::move(error));
     }

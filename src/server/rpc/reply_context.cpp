@@ -287,7 +287,7 @@ std::shared_ptr<const codec::Value> MessageReferences::value(const Json& name) {
         throw InvalidValue({}, R"("l-...", a name or {"item": id} behind $ref)", "something else");
     if (text->starts_with("l-")) return lease(*text);
     auto named = all_->names.value(principal_->name, *text);
-    if (named == nullptr) throw Unresolved(unknown_or_expired("tensor", all_->epoch));
+    if (named == nullptr) throw Unresolved(unknown_or_expired("tensor", all_->epoch, *text));
     return named;
 }
 

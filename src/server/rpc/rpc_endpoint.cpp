@@ -324,6 +324,7 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
 
 runtime::OutcomePointer RpcEndpoint::run_builtin(Message& message, Item& item, const Builtins::Method& method) const {
     message.transfer.set_transports(item.to.transports());
+    if (method.takes == Builtins::Takes::a_wait) message.client.about_to_wait();
     try {
         return method.run({item.request.params, item.to, message.principal, message.client, message.transfer,
                            message.wait_end, message.references});

@@ -64,6 +64,7 @@ void answer_by_events(Services& all, const json_rpc::Request& request, const Str
     const auto call =
         StreamCall::make(all, request, function, defaults, principal, std::make_shared<EventOut>(response_stream));
     if (!response_stream.may_take_long()) throw Rejected(no_thread());
+    response_stream.about_to_wait();
     auto run = call->open(request, std::move(tensors));
 
     net::Response head;

@@ -30,11 +30,6 @@ TensorFile file_with(std::string head, std::vector<ElementReader> elements) {
 }
 
 codec::TensorPointer view_raw(const Block& block, std::uint64_t size, const RawForm& raw) {
-    const auto extent = extent_of(raw.shape, {}, size_of(raw.dtype));
-    if (!extent) throw InvalidValue("shape", "a tensor whose size can be counted", "a larger one");
-    if (extent->bytes != size)
-        throw InvalidValue("shape", "one of " + std::to_string(size) + " bytes, as the file has",
-                           std::to_string(extent->bytes) + " bytes");
     if (size == 0) return make_handle(allocate(raw.dtype, raw.shape));
     if (has_odd_bools(raw.dtype, raw.shape, {}, block.data))
         throw InvalidValue("body", "bytes 0 and 1 for dtype bool", "other bytes");

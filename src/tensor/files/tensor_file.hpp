@@ -145,8 +145,8 @@ struct RawForm {
     Shape shape{};
 };
 /// Reads the file in the first `size` bytes of `block`. The content views `block` if the bytes can be used in place,
-/// else it is copied. `raw` is used only for FileForm::raw. Throws SafetensorsError, NpyError, InvalidValue,
-/// std::bad_alloc.
+/// else it is copied. `raw` is used only for FileForm::raw, and is of `size` bytes. Throws SafetensorsError, NpyError,
+/// InvalidValue, std::bad_alloc.
 FileContent view_file(const Block& block, std::uint64_t size, FileForm form, const RawForm& raw);
 
 }  // namespace shared_tensor::tensor

@@ -160,3 +160,22 @@ TEST_CASE("a publisher whose tensor is not what its metadata says is rejected", 
     names.put("weights", TensorMap{{"w", other}}, options);
     CHECK_THROWS_AS(get_sharded(publishers.shards, {{"w", rows}}, {{1}, {0}}), ProtocolFailure);
 }
+
+TEST_CASE("a layout that is not of whole numbers is rejected", "[sharding]") {
+    ExampleDaemon server;
+    const NamedTensors names(server.client());
+    const auto read = [&](const std::string& mesh, const std::string& shape, const std::string& placement) {
+        PutOptions options;
+        options.metadata["sharding"] = R"({"mesh":[)" + mesh +
+                                       R"(],"at":[0],"generation":"1","tensors":{"w":["float32",[)" + shape + "],[" +
+                                       placement + "]]}}";
+        names.put("weights", TensorMap{{"w", tensor_of(std::vector<float>{1, 2, 3})}}, options);
+        return get_sharded({{names, "weights"}}, {{"w", {replicate()}}}, {{1}, {0}}).tensors.at("w").elements();
+    };
+    CHECK(read("1", "3", "0") == 3);
+    CHECK_THROWS_AS(read("1.0", "3", "0"), std::invalid_argument);
+    CHECK_THROWS_AS(read("1", "3.5", "0"), std::invalid_argument);
+    CHECK_THROWS_AS(read("1", "3", "0.5"), std::invalid_argument);
+    CHECK_THROWS_AS(read("1", "-3", "null"), std::invalid_argument);
+    CHECK_THROWS_AS(read("1", "9223372036854775807", "0"), std::invalid_argument);
+}

@@ -194,14 +194,14 @@ TEST_CASE("what cannot be an upload is rejected, and says why", "[server][upload
         {"slice", name + ".raw?slice=1:2", bytes, floats(2)},
         {"if_version", name + ".raw?if_version=x", bytes, floats(2)},
         {"upload", name + ".raw?upload=" + std::string(129, 'x'), bytes, floats(2)},
+        {"query", name + ".raw?version=1&version=2", bytes, floats(2)},
     };
     for (const char* wrong : {"bytes 0-31/*", "bytes 0-30/32", "bytes 0-32/64", "bytes 8-39/32", "bytes */32",
                               "0-31/32", "bytes 0-31/99999999999999999999"})
         rows.push_back({"Content-Range", name + ".raw?upload=x", bytes, floats(2, {{"Content-Range", wrong}})});
-    for (const char* shape : {"", "8", "[8", "[-8]", "[8.0]", "{}", "[\"8\"]"})
+    for (const char* shape : {"", "8", "[8", "[-8]", "[8.0]", "{}", "[\"8\"]", "[7]", "[9]", "[4611686018427387904,4]",
+                              "[4611686018427387904,4611686018427387904]"})
         rows.push_back({"Shared-Tensor-Shape", name + ".raw", bytes, shaped("float32", shape)});
-    for (const char* shape : {"[7]", "[9]", "[4611686018427387904,4]", "[4611686018427387904,4611686018427387904]"})
-        rows.push_back({"shape", name + ".raw", bytes, shaped("float32", shape)});
     for (const Row& row : rows) {
         CAPTURE(row.target, row.headers);
         const HttpReply reply = send(port, "PUT", row.target, row.body, row.headers);
@@ -209,11 +209,15 @@ TEST_CASE("what cannot be an upload is rejected, and says why", "[server][upload
         CHECK(error_of(reply)["data"]["parameter"] == row.parameter);
     }
     const HttpReply too_large =  // more than may stand under names
-        send(port, "PUT", name + ".raw?upload=x", bytes,
-             floats(2, {{"Content-Range", "bytes 0-31/9000000000000000000"}}));
+        send(port, "PUT", name + ".npy?upload=x", bytes, {{"Content-Range", "bytes 0-31/9000000000000000000"}});
     CHECK(too_large.status == 507);
     CHECK(error_of(too_large)["code"] == -32008);
     CHECK(send(port, "PUT", name + ".raw").status == 411);
+    for (const char* header : {"Shared-Tensor-Shape", "Shared-Tensor-Dtype"}) {
+        const HttpReply twice = send(port, "PUT", name + ".raw", bytes, floats(2, {{header, "[8]"}}));
+        CHECK(twice.status == 400);
+        CHECK(error_of(twice)["data"]["detail"] == std::string(header) + " comes more than once");
+    }
     CHECK(send(port, "HEAD", name).status == 404);
     CHECK(uploads_of(port) == uploads(0, 0));
     const HttpReply file = send(port, "PATCH", "x.raw"), upload = send(port, "PATCH", "x.raw?upload=1");
@@ -253,7 +257,7 @@ TEST_CASE("conditions of HTTP and of a version hold, or are rejected", "[server]
         {400, {{"If-Match", "\"x\""}}, ""},
         {400, {{"Idempotency-Key", "k"}}, ""},
         {400, {}, "?version=x"},
-        {400, {}, "?version=9007199254740993"},
+        {400, {}, "?version=4503599627370497"},
         {412, {}, "?if_version=1000000"},
         {201, {{"If-None-Match", "*"}}, ""},
         {412, {{"If-None-Match", "*"}}, ""},

@@ -93,6 +93,7 @@ TEST_CASE("queries are parted and decoded", "[http][range]") {
     CHECK(net::parse_query("slice=0:16&x=%20a&&y") == Pairs{{"slice", "0:16"}, {"x", " a"}, {"y", ""}});
     CHECK(net::parse_query("a=b=c") == Pairs{{"a", "b=c"}});
     CHECK(net::parse_query("a=%zz") == std::nullopt);
+    CHECK(net::parse_query("a=1&b=2&a=1") == std::nullopt);
 }
 
 TEST_CASE("a Content-Range is written and read as RFC 9110 says", "[http][range]") {
