@@ -8,7 +8,7 @@
 
 #include <shared_tensor/async_client.hpp>
 
-#include "client.hpp"
+#include "module.hpp"
 #include "options.hpp"
 #include "value.hpp"
 

@@ -1,4 +1,4 @@
-#include "client.hpp"
+#include "module.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -138,10 +138,9 @@ void define_client(nb::module_& module) {
              })
         .def("empty_in_shared_memory",
              [](const PyClient& self, const std::vector<std::int64_t>& shape, const std::string& dtype) {
-                 const auto parsed = parse_dtype(dtype);
-                 if (!parsed) throw nb::value_error("no dtype has this name: use one like 'float32'");
+                 const DType parsed = dtype_of(dtype);
                  return Tensor{blocking_call(nb::none(), self.client, [&](const Client& client) {
-                     return client.empty_in_shared_memory(shape, *parsed);
+                     return client.empty_in_shared_memory(shape, parsed);
                  })};
              })
         .def("url", [](const PyClient& self) { return self.client.url(); })
@@ -159,8 +158,7 @@ bool wait(const TaskHandle& task, double seconds) {
     while (true) {
         const double now = std::min(seconds, kPart);
         const bool ended = blocking(
-            nb::none(), [] {},
-            [&] { return task.wait_for(std::chrono::milliseconds(static_cast<std::int64_t>(now * 1000))); });
+            nb::none(), [] {}, [&] { return task.wait_for(from_seconds(now)); });
         if (PyErr_CheckSignals() != 0) throw nb::python_error();
         seconds -= now;
         if (ended || seconds <= 0) return ended;

@@ -1,4 +1,4 @@
-#include "context.hpp"
+#include "module.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include <shared_tensor/shared_memory.hpp>
 #include <shared_tensor/stream.hpp>
 
+#include "options.hpp"
 #include "value.hpp"
 
 namespace shared_tensor::python {
@@ -76,13 +77,12 @@ void define_context(nb::module_& module) {
             "empty",
             [](const PyContext& self, const nb::iterable& shape, const nb::object& dtype, const nb::object& framework) {
                 const nb::module_ convert = nb::module_::import_("shared_tensor._convert");
-                const auto parsed = parse_dtype(nb::cast<std::string>(convert.attr("dtype_name")(dtype)));
-                if (!parsed) throw nb::value_error("no dtype has this name: use one like 'float32'");
+                const DType parsed = dtype_of(nb::cast<std::string>(convert.attr("dtype_name")(dtype)));
                 std::vector<std::int64_t> sizes;
                 for (nb::handle size : shape)
                     sizes.push_back(nb::cast<std::int64_t>(size));
                 const detail::CurrentContext current(self.get());
-                const nb::object tensor = nb::cast(Tensor{empty_in_shared_memory(std::span(sizes), *parsed)});
+                const nb::object tensor = nb::cast(Tensor{empty_in_shared_memory(std::span(sizes), parsed)});
                 const nb::object wanted = convert.attr("converter")(framework);
                 return wanted.is_none() ? tensor : wanted(tensor);
             },

@@ -1,4 +1,4 @@
-#include "functions.hpp"
+#include "module.hpp"
 
 #include <chrono>
 #include <memory>
@@ -9,7 +9,6 @@
 
 #include <nanobind/stl/string.h>
 
-#include "context.hpp"
 #include "value.hpp"
 
 namespace shared_tensor::python {

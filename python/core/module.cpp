@@ -2,10 +2,8 @@
 
 #include <shared_tensor/version.hpp>
 
-#include "client.hpp"
-#include "node.hpp"
+#include "module.hpp"
 #include "options.hpp"
-#include "provider.hpp"
 #include "value.hpp"
 
 NB_MODULE(_core, module) {

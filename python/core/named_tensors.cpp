@@ -16,7 +16,8 @@
 #include <shared_tensor/tensors.hpp>
 
 #include "blocking.hpp"
-#include "client.hpp"
+#include "module.hpp"
+#include "options.hpp"
 #include "value.hpp"
 
 namespace shared_tensor::python {
@@ -52,9 +53,7 @@ nb::dict empty_set(const PyNamedTensors& self, const nb::list& forms) {
     for (const nb::handle form : forms) {
         const auto [name, text, shape] =
             nb::cast<std::tuple<std::string, std::string, std::vector<std::int64_t>>>(form);
-        const auto dtype = parse_dtype(text);
-        if (!dtype) throw nb::value_error(("no dtype has this name: " + text + "; use one like 'float32'").c_str());
-        wanted.emplace(name, TensorForm{*dtype, shape});
+        wanted.emplace(name, TensorForm{dtype_of(text), shape});
     }
     nb::dict tensors;
     for (auto& [name, tensor] : self.with([&](const NamedTensors& names) { return names.empty_set(wanted); }))
@@ -173,8 +172,8 @@ void define_named_tensors(nb::module_& module) {
                  return self.with([&](const NamedTensors& names) { return names.remove(name); });
              })
         .def("watch", [](const PyNamedTensors& self, const std::string& name, std::uint64_t after, double seconds) {
-            const auto timeout = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
-            return self.with([&](const NamedTensors& names) { return names.watch(name, after, timeout); });
+            return self.with(
+                [&](const NamedTensors& names) { return names.watch(name, after, from_seconds(seconds)); });
         });
 }
 

@@ -1,4 +1,4 @@
-#include "node.hpp"
+#include "module.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -17,7 +17,6 @@
 
 #include <shared_tensor/node.hpp>
 
-#include "client.hpp"
 #include "options.hpp"
 #include "value.hpp"
 
@@ -26,11 +25,6 @@ namespace shared_tensor::python {
 namespace {
 
 using nb::literals::operator""_a;
-using std::chrono::milliseconds;
-
-milliseconds from_seconds(double seconds) {
-    return std::chrono::ceil<milliseconds>(std::chrono::duration<double>(seconds));
-}
 
 /// A Node whose methods release the GIL: the threads of its server need the GIL to destroy tensors of Python.
 class PyNode {
@@ -132,36 +126,18 @@ std::shared_ptr<std::byte> aligned_memory(std::size_t bytes) {
             [](std::byte* memory) { ::operator delete(memory, kAlignment); }};
 }
 
-/// A bytes-like object's memory, which must be contiguous.
-class Buffer {
-public:
-    explicit Buffer(nb::handle object) {
-        if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_CONTIG_RO) != 0) throw nb::python_error();
-    }
-    ~Buffer() { PyBuffer_Release(&view_); }
-    Buffer(const Buffer&) = delete;
-    Buffer& operator=(const Buffer&) = delete;
-
-    const void* data() const { return view_.buf; }
-    std::size_t size() const { return static_cast<std::size_t>(view_.len); }
-
-private:
-    Py_buffer view_;
-};
-
 /// Makes a tensor with a copy of the bytes, which are its elements in C order.
 Tensor tensor_of_bytes(nb::handle data, std::vector<std::int64_t> shape, const std::string& dtype) {
-    const auto numbers = parse_dtype(dtype);
-    if (!numbers) throw nb::value_error("no dtype has this name: use one like 'float32'");
+    const DType numbers = dtype_of(dtype);
     const Buffer buffer(data);
-    const std::uint64_t wanted = TensorRef::count_bytes(shape, *numbers);
+    const std::uint64_t wanted = TensorRef::count_bytes(shape, numbers);
     if (wanted != buffer.size())
         throw std::invalid_argument("a tensor of this shape and dtype has " + std::to_string(wanted) +
                                     " bytes, but the data has " + std::to_string(buffer.size()));
     auto memory = aligned_memory(buffer.size());
     if (buffer.size() > 0) std::memcpy(memory.get(), buffer.data(), buffer.size());
     std::byte* const first = memory.get();
-    return Tensor{TensorRef(first, *numbers, std::move(shape), {}, {}, std::move(memory))};
+    return Tensor{TensorRef(first, numbers, std::move(shape), {}, {}, std::move(memory))};
 }
 
 nb::bytes bytes_of_tensor(const Tensor& tensor) {

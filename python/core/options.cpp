@@ -10,8 +10,6 @@ namespace shared_tensor::python {
 
 namespace {
 
-using std::chrono::milliseconds;
-
 /// Reads keywords by name; None leaves the default.
 class Keywords {
 public:
@@ -29,7 +27,7 @@ public:
         if (get(name).is_none()) return;
         double seconds = 0;
         read(name, seconds);
-        value = std::chrono::ceil<milliseconds>(std::chrono::duration<double>(seconds));
+        value = from_seconds(seconds);
     }
 
 private:
@@ -69,6 +67,11 @@ void translate(const std::exception_ptr& thrown, void*) {
 }
 
 }  // namespace
+
+DType dtype_of(const std::string& name) {
+    if (const auto dtype = parse_dtype(name)) return *dtype;
+    throw nb::value_error(("no dtype has this name: " + name + "; use one like 'float32'").c_str());
+}
 
 ClientOptions client_options(const nb::kwargs& options) {
     const Keywords given(options);

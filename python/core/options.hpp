@@ -14,6 +14,10 @@ namespace shared_tensor::python {
 
 namespace nb = nanobind;
 
+/// Rounded up, so that a short time is not none.
+inline std::chrono::milliseconds from_seconds(double seconds) {
+    return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+}
 inline double to_seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 
 /// The keywords that shared_tensor.client passes. Both throw nb::type_error for a wrong type.
@@ -21,6 +25,9 @@ ClientOptions client_options(const nb::kwargs& options);
 CallOptions call_options(const nb::kwargs& options);
 /// The keywords that shared_tensor.node passes. Throws likewise.
 NodeOptions node_options(const nb::kwargs& options);
+
+/// "float32". Throws nb::value_error if no dtype has this name.
+DType dtype_of(const std::string& name);
 
 /// The fields of shared_tensor.Receipt.
 nb::dict receipt_of(const Receipt& receipt);

@@ -1,4 +1,4 @@
-#include "provider.hpp"
+#include "module.hpp"
 
 #include <chrono>
 #include <optional>
@@ -19,8 +19,7 @@
 #include <shared_tensor/service_manager.hpp>
 
 #include "blocking.hpp"
-#include "context.hpp"
-#include "functions.hpp"
+#include "options.hpp"
 #include "value.hpp"
 
 namespace shared_tensor::python {
@@ -152,8 +151,7 @@ void define_server(nb::module_& module) {
         .def(
             "stop",
             [](PyServer& self, std::optional<double> drain_time) {
-                return self.stop(drain_time ? milliseconds(static_cast<std::int64_t>(*drain_time * 1000))
-                                            : self.drain_time());
+                return self.stop(drain_time ? from_seconds(*drain_time) : self.drain_time());
             },
             "drain_time"_a, nb::call_guard<nb::gil_scoped_release>(),
             "Returns whether everything ended in `drain_time` seconds; None: the time in the options.")

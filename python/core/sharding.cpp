@@ -17,7 +17,8 @@
 #include <shared_tensor/sharding.hpp>
 
 #include "blocking.hpp"
-#include "client.hpp"
+#include "module.hpp"
+#include "options.hpp"
 #include "value.hpp"
 
 namespace shared_tensor::python {
@@ -61,7 +62,7 @@ nb::tuple get(const std::vector<std::pair<const PyClient*, std::string>>& publis
     for (const auto& [name, dimensions] : wanted)
         placements.emplace(name, placements_of(dimensions));
     ShardedRead options{.generation = std::move(generation)};
-    options.patience = std::chrono::milliseconds(static_cast<std::int64_t>(patience * 1000));
+    options.patience = from_seconds(patience);
     const MeshPlace place{std::move(mesh), std::move(at)};
     ShardedTensors read;
     {

@@ -50,12 +50,8 @@ void write_integer(ValueWriter writer, nb::handle value) {
 }
 
 void write_bytes(ValueWriter writer, nb::handle value) {
-    Py_buffer view;
-    if (PyObject_GetBuffer(value.ptr(), &view, PyBUF_CONTIG_RO) != 0) throw nb::python_error();
-    const std::string text =
-        encode_base64({static_cast<const std::byte*>(view.buf), static_cast<std::size_t>(view.len)});
-    PyBuffer_Release(&view);
-    writer.string(text);
+    const Buffer buffer(value);
+    writer.string(encode_base64({static_cast<const std::byte*>(buffer.data()), buffer.size()}));
 }
 
 void write_object(ValueWriter writer, nb::handle dict) {

@@ -69,6 +69,23 @@ nb::object read_value(const ValueReader& reader);
 /// Reads a tensor, or nested arrays that are one.
 nb::object read_tensor(const ValueReader& reader);
 
+/// A bytes-like object's memory, which must be contiguous. Throws nb::python_error.
+class Buffer {
+public:
+    explicit Buffer(nb::handle object) {
+        if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_CONTIG_RO) != 0) throw nb::python_error();
+    }
+    ~Buffer() { PyBuffer_Release(&view_); }
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+
+    const void* data() const { return view_.buf; }
+    std::size_t size() const { return static_cast<std::size_t>(view_.len); }
+
+private:
+    Py_buffer view_;
+};
+
 /// The arguments of a call: by position or by name.
 class PyArguments final : public CallArguments {
 public:

@@ -18,13 +18,11 @@ import asyncio
 import functools
 import threading
 import uuid
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from .client import Client
-from .handles import Stream
 from .provider import SharedTensorProvider
 
 
@@ -119,22 +117,6 @@ async def serve(
         await asyncio.to_thread(servicer.stop)
 
 
-def _write(call: Stream, tensors: Iterable[Any]) -> None:
-    with call.writer() as writer:
-        for tensor in tensors:
-            if not writer.write(tensor):
-                return
-
-
-def _exchange(client: Client, tensors: Iterable[Any]) -> list[Any]:
-    """Writes in one thread and reads in another, because the server answers before it has read all tensors."""
-    with ThreadPoolExecutor(1) as threads, client.stream("stream_tensors") as call:  # the call is cancelled first
-        writing = threads.submit(_write, call, tensors)
-        processed = list(call)
-        writing.result()
-        return processed
-
-
 class TensorClient:
     """Exchanges tensors with a TensorServicer. `async with` closes it. Errors: children of RpcError.
 
@@ -157,21 +139,20 @@ class TensorClient:
         return await asyncio.to_thread(self._send, tensors)
 
     def _send(self, tensors: tuple[Any, ...]) -> TensorResponse:
-        with self._client.stream("receive_tensors") as call:
-            _write(call, tensors)
+        with self._client.stream("receive_tensors", iter(tensors)) as call:
             return TensorResponse(**call.result())
 
     async def receive_tensors(self, count: int = 1, parameters: dict[str, Any] | None = None) -> list[Any]:
         """Receives `count` tensors from the server."""
-        return await asyncio.to_thread(self._receive, count, parameters or {})
+        return await asyncio.to_thread(self._all_of, "send_tensors", count, parameters or {})
 
-    def _receive(self, count: int, parameters: dict[str, Any]) -> list[Any]:
-        with self._client.stream("send_tensors", count, parameters) as call:
+    def _all_of(self, function: str, *arguments: Any) -> list[Any]:
+        with self._client.stream(function, *arguments) as call:
             return list(call)
 
     async def stream_tensors(self, *tensors: Any) -> list[Any]:
         """Sends tensors, and returns the server's answer to each of them."""
-        return await asyncio.to_thread(_exchange, self._client, tensors)
+        return await asyncio.to_thread(self._all_of, "stream_tensors", iter(tensors))
 
     async def close(self) -> None:
         """Ends the calls in flight. Later calls fail."""
