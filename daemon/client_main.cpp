@@ -8,6 +8,7 @@
 
 #include <shared_tensor/error.hpp>
 
+#include "base/system/unique_fd.hpp"
 #include "cli/commands.hpp"
 #include "cli/terminal.hpp"
 #include "protocol/json_rpc/json_text.hpp"
@@ -58,6 +59,7 @@ int guarded_main(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    shared_tensor::fill_standard_descriptors();
     try {
         return guarded_main(argc, argv);
     } catch (const cli::UsageError& error) {

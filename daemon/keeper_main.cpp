@@ -391,6 +391,7 @@ std::optional<Options> parse(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    shared_tensor::fill_standard_descriptors();
     try {
         const std::optional<Options> options = parse(argc, argv);
         if (!options) return 0;

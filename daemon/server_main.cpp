@@ -197,6 +197,7 @@ int work(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    fill_standard_descriptors();
     try {
         if (is_worker_process()) return work(argc, argv);
         daemon::Ending ending;

@@ -32,7 +32,17 @@ def load(target: str) -> SharedTensorProvider:
     return found[0]
 
 
+def _fill_standard_descriptors() -> None:
+    """A file or socket must not get the number of a closed one, and with it what is printed."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)
+
+
 def main(arguments: list[str] | None = None) -> int:
+    _fill_standard_descriptors()
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(
         prog="python -m shared_tensor.server",

@@ -1,11 +1,10 @@
-#include "processes/failure.hpp"
+#include "processes/remote_function.hpp"
 
 #include <utility>
 
 #include <shared_tensor/detail/failure.hpp>
 
 #include "protocol/json_rpc/json_text.hpp"
-#include "protocol/json_rpc/members.hpp"
 
 namespace shared_tensor::processes {
 

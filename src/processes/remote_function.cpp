@@ -15,7 +15,6 @@
 #include "base/concurrency/clock.hpp"
 #include "base/log/current_call.hpp"
 #include "base/log/log.hpp"
-#include "processes/failure.hpp"
 #include "processes/stream_pumps.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 #include "runtime/functions/passed_on_call.hpp"

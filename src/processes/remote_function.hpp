@@ -3,6 +3,7 @@
 #include <memory>
 #include <string_view>
 
+#include <shared_tensor/error.hpp>
 #include <shared_tensor/function.hpp>
 
 #include "processes/description.hpp"
@@ -22,5 +23,11 @@ Functions make_remote_functions(std::string_view description, const std::shared_
 /// The function in a worker process: takes kCaller too, and leaves queueing, deadlines and the cache to the process
 /// that passes calls on.
 std::shared_ptr<const FunctionRecord> make_worker_function(std::shared_ptr<const FunctionRecord> function);
+
+/// The failure of a call whose process has ended: type "WorkerDied".
+CallFailure worker_died(std::string how);
+
+/// The failure that makes this server answer with the error that the worker answered with.
+CallFailure failure_of(const RpcError& error);
 
 }  // namespace shared_tensor::processes

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "base/bytes/check.hpp"
-#include "base/system/process.hpp"
+#include "base/system/host.hpp"
 
 extern char** environ;
 

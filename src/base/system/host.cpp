@@ -1,6 +1,7 @@
 #include "base/system/host.hpp"
 
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -139,5 +140,9 @@ int default_port() {
 std::string default_local_socket(int port) { return runtime_folder() + '/' + std::to_string(port) + ".sock"; }
 
 std::string default_local_socket(const std::string& unix_socket) { return unix_socket + ".local"; }
+
+UniqueFd process_descriptor(pid_t pid) {
+    return pid > 0 ? UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) : UniqueFd();
+}
 
 }  // namespace shared_tensor

@@ -1,9 +1,13 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
+
+#include "base/system/unique_fd.hpp"
 
 namespace shared_tensor {
 
@@ -41,5 +45,9 @@ int default_port();
 std::string default_local_socket(int port);
 /// For a server that listens on a Unix socket only: the path of that socket plus ".local".
 std::string default_local_socket(const std::string& unix_socket);
+
+/// A descriptor that becomes readable when the process ends (pidfd_open). Empty if there is no such process, or if the
+/// kernel is older than 5.3.
+UniqueFd process_descriptor(pid_t pid);
 
 }  // namespace shared_tensor

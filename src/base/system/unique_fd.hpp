@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <utility>
@@ -29,5 +30,14 @@ public:
 private:
     int fd_ = -1;
 };
+
+/// Call it first in main(). If a standard descriptor is closed, the next file or socket that the program opens would
+/// get its number, and with it what the program prints. This gives it a file to which writes fail.
+inline void fill_standard_descriptors() {
+    int fd = 0;
+    while (fd >= 0 && fd <= STDERR_FILENO)
+        fd = ::open("/dev/null", O_RDONLY);
+    if (fd >= 0) ::close(fd);
+}
 
 }  // namespace shared_tensor

@@ -16,7 +16,6 @@
 #include "client/streams/streaming.hpp"
 #include "client/tasks/task_watcher.hpp"
 #include "protocol/json_rpc/json_text.hpp"
-#include "protocol/json_rpc/members.hpp"
 #include "tensor/memory.hpp"
 
 namespace shared_tensor {

@@ -10,7 +10,6 @@
 
 #include "base/system/fork.hpp"
 #include "protocol/json_rpc/json_text.hpp"
-#include "protocol/json_rpc/members.hpp"
 #include "protocol/json_rpc/message.hpp"
 
 namespace shared_tensor::client {

@@ -16,7 +16,7 @@
 #include "protocol/codec/frame.hpp"
 #include "protocol/codec/json_source.hpp"
 #include "protocol/json_rpc/error.hpp"
-#include "protocol/json_rpc/members.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 #include "protocol/json_rpc/message.hpp"
 #include "tensor/transports/transport.hpp"
 

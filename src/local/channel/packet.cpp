@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/bytes/check.hpp"
-#include "base/system/process.hpp"
+#include "base/system/host.hpp"
 
 namespace shared_tensor::local {
 

@@ -48,8 +48,9 @@ public:
     const std::string& id() const { return id_; }  ///< "g-" and 128 random bits
     std::size_t size() const { return size_; }
     const std::shared_ptr<const UniqueFd>& descriptor() const { return descriptor_; }
-    /// A descriptor to hand to another process. For a read-only segment it is an open file of its own, so that
-    /// Segment::may_be_read() sees whether that process, or one that has it from there, has let go of it.
+    /// A descriptor to hand to another process. For a read-only segment it is not descriptor(), but another open file,
+    /// so that Segment::may_be_read() sees whether everybody has let go of it. It is made again only if the last one is
+    /// no longer used: descriptors that a client does not take cost one.
     std::shared_ptr<const UniqueFd> for_others() const;
     Sharing sharing() const { return sharing_; }
 
@@ -62,6 +63,7 @@ protected:
     const Sharing sharing_;
     std::shared_ptr<const UniqueFd> descriptor_;  ///< shared with packets being sent
     mutable std::atomic<bool> is_out_{false};     ///< another process may have descriptor_ itself
+    mutable Guarded<std::weak_ptr<const UniqueFd>> for_others_;
 };
 
 /// Memory that other processes may map. Only its maker can write to it, unless it was made writable. It is a memfd that
@@ -100,7 +102,8 @@ public:
     void retire() { retired_ = true; }
     bool is_retired() const { return retired_; }
     /// Whether another process has a descriptor of for_others() or a mapping of it. True where the kernel does not
-    /// tell (before Linux 5.3, or without /proc). This process and its forked children are not seen.
+    /// tell (before Linux 5.3, or without /proc). Not seen: this process, its forked children, and who has opened
+    /// the memory with O_PATH, which reads nothing but can be opened again.
     bool may_be_read() const;
 
 private:

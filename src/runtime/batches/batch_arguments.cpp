@@ -1,4 +1,4 @@
-#include "runtime/batches/batch_arguments.hpp"
+#include "runtime/batches/batches.hpp"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "runtime/batches/batch_queue.hpp"
+#include "runtime/batches/batches.hpp"
 
 #include <algorithm>
 #include <utility>

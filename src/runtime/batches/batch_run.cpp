@@ -1,4 +1,4 @@
-#include "runtime/batches/batch_run.hpp"
+#include "runtime/batches/batches.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/log/log.hpp"
-#include "runtime/batches/result_rows.hpp"
 
 namespace shared_tensor::runtime {
 

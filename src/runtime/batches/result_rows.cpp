@@ -1,4 +1,4 @@
-#include "runtime/batches/result_rows.hpp"
+#include "runtime/batches/batches.hpp"
 
 #include <cstddef>
 #include <string>

@@ -5,7 +5,7 @@
 #include "base/bytes/digest.hpp"
 #include "base/concurrency/at_end.hpp"
 #include "base/system/descriptor_store.hpp"
-#include "runtime/batches/batch_run.hpp"
+#include "runtime/batches/batches.hpp"
 
 namespace shared_tensor::runtime {
 

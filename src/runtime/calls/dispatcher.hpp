@@ -15,7 +15,7 @@
 
 #include "protocol/codec/json_source.hpp"
 #include "protocol/codec/value.hpp"
-#include "runtime/batches/batch_queue.hpp"
+#include "runtime/batches/batches.hpp"
 #include "runtime/calls/call_report.hpp"
 #include "runtime/calls/execution.hpp"
 #include "runtime/calls/kept_results.hpp"

@@ -13,7 +13,7 @@
 #include "base/log/crash.hpp"
 #include "base/log/log.hpp"
 #include "protocol/codec/value.hpp"
-#include "runtime/batches/result_rows.hpp"
+#include "runtime/batches/batches.hpp"
 #include "runtime/functions/function_table.hpp"
 #include "tensor/handle.hpp"
 

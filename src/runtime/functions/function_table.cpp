@@ -4,7 +4,7 @@
 #include <array>
 #include <atomic>
 
-#include "runtime/batches/batch_queue.hpp"
+#include "runtime/batches/batches.hpp"
 
 namespace shared_tensor::runtime {
 

@@ -1,4 +1,4 @@
-#include "server/files/delta.hpp"
+#include "server/files/files.hpp"
 
 #include <algorithm>
 #include <cstddef>

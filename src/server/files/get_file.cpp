@@ -17,7 +17,6 @@
 #include "base/log/log.hpp"
 #include "net/message/text.hpp"
 #include "protocol/json_rpc/error.hpp"
-#include "server/files/delta.hpp"
 #include "server/methods/rejected.hpp"
 #include "server/rpc/content_coding.hpp"
 #include "server/rpc/reply.hpp"

@@ -276,7 +276,40 @@ const std::string* text_member(const Json& object, const char* name) {
 
 }  // namespace
 
+namespace {
+
+/// Subtracts about the bytes of the JSON, as text or in memory. Stops at 0.
+void subtract(const Json& json, std::size_t& left) {
+    constexpr std::size_t kEach = 16;
+    const auto* const text = json.get_ptr<const std::string*>();
+    left -= std::min(left, kEach + (text != nullptr ? text->size() : 0));
+    if (left == 0 || !json.is_structured()) return;
+    if (const auto* const members = json.get_ptr<const Json::object_t*>()) {
+        for (const auto& [key, member] : *members)
+            left -= std::min(left, key.size());
+    }
+    for (const Json& one : json) {
+        if (left == 0) return;
+        subtract(one, left);
+    }
+}
+
+}  // namespace
+
+MessageReferences::MessageReferences(Services& all, const Principal& principal)
+    : all_(&all), principal_(&principal), bytes_left_(all.options.replies.max_json_bytes) {}
+
 std::shared_ptr<const codec::Value> MessageReferences::value(const Json& name) {
+    auto found = find(name);
+    subtract(found->json, bytes_left_);
+    if (bytes_left_ > 0) return found;
+    throw Unresolved(json_rpc::response_too_large(
+        all_->options.replies.max_json_bytes,
+        "what the references of this message stand for is larger: pass tensors, or raise the daemon's "
+        "--max-reply-json-bytes"));
+}
+
+std::shared_ptr<const codec::Value> MessageReferences::find(const Json& name) const {
     if (const Json* id = codec::item_in(name)) {
         const auto found = items_.find(*id);
         if (found != items_.end()) return {found->second, found->second->value()};

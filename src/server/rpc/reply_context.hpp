@@ -91,23 +91,27 @@ private:
 };
 
 /// Resolves the references of one message: to results of earlier items of its batch, and to the principal's leases,
-/// objects and named values. Copies nothing. Not thread-safe.
+/// objects and named values. Copies nothing; but functions may copy what they read, and an item may refer to a result
+/// that has another result several times. So the JSON of all values together is bounded by --max-reply-json-bytes. Not
+/// thread-safe.
 class MessageReferences final : public codec::References {
 public:
-    MessageReferences(Services& all, const Principal& principal) : all_(&all), principal_(&principal) {}
+    MessageReferences(Services& all, const Principal& principal);
 
     /// Adds the result of an item, for later items that refer to it. The item must not have failed.
     void set_item(const codec::Json& id, runtime::OutcomePointer outcome) { items_[id] = std::move(outcome); }
 
-    // codec::References. Both throw InvalidValue for a malformed reference.
+    // codec::References. Both throw InvalidValue for a malformed reference, value() throws Unresolved beyond the bound.
     std::shared_ptr<const codec::Value> value(const codec::Json& name) override;
     ObjectPointer object(const codec::Json& handle) override;
 
 private:
+    std::shared_ptr<const codec::Value> find(const codec::Json& name) const;
     std::shared_ptr<const codec::Value> lease(const std::string& id) const;
 
     Services* all_;
     const Principal* principal_;
+    std::size_t bytes_left_;
     std::map<codec::Json, runtime::OutcomePointer> items_;
 };
 

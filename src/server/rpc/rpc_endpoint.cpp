@@ -253,6 +253,8 @@ void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) 
     const bool takes_long =
         builtin != nullptr ? builtin->takes != Builtins::Takes::no_time : !item.request.is_notification();
     if (takes_long && !message.client.may_take_long()) throw Rejected(no_thread());
+    if (builtin != nullptr && builtin->takes == Builtins::Takes::a_wait && item.request.is_notification())
+        item.outcome = make_outcome(codec::Value());  // nobody gets its answer
     if (builtin != nullptr) return;
     // Checked before the call runs: a client that gets -32001 may call again.
     if (const std::string reason = item.to.busy(); !reason.empty())

@@ -6,7 +6,7 @@
 #include <functional>
 #include <iterator>
 
-#include "base/system/process.hpp"
+#include "base/system/host.hpp"
 #include "tensor/handle.hpp"
 
 namespace shared_tensor::tensor {

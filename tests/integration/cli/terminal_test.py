@@ -42,6 +42,30 @@ def needs(tool):
     return unittest.skipUnless(shutil.which(tool), f"{tool} is missing: scripts/install_packages --checkers")
 
 
+class ClosedDescriptors(unittest.TestCase):
+    """Of a program that is started without some of its standard descriptors."""
+
+    def setUp(self):
+        self.server = Daemon(PLACE.daemon, "--load", PLACE.plugin)
+        self.addCleanup(self.server.close)
+
+    def test_a_result_that_cannot_be_printed_is_an_error_and_goes_nowhere_else(self):
+        words = [PLACE.client, "--url", self.server.url, "call", "echo", '"word"']
+        done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", *words], stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.returncode, 2, done.stderr)
+
+    def test_the_server_opens_nothing_under_the_numbers_of_its_output(self):
+        process = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", PLACE.daemon, "--port", "0"])
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+        end = time.monotonic() + 60
+        files = pathlib.Path(f"/proc/{process.pid}/fd")
+        while not any("socket:" in os.readlink(one) for one in files.iterdir()):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+        self.assertEqual({os.readlink(files / str(number)) for number in range(3)}, {"/dev/null"})
+
+
 class OnTerminal(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

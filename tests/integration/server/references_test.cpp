@@ -63,6 +63,25 @@ TEST_CASE_METHOD(Calls, "an item whose input failed or is too late is -32010, an
     CHECK(code_of(after[1]) == -32010);
 }
 
+TEST_CASE("results that items name again and again are bounded together", "[server][refs]") {
+    const OwnDaemon daemon({"--max-reply-json-bytes", "1M"});
+    std::vector<Json> requests{echo(std::string(1000, 'x'), 0)};
+    while (requests.size() < 40) {  // each has the one before twice
+        const Json before = item(requests.size() - 1);
+        requests.push_back(echo({before, before}, requests.size()));
+    }
+    const Json answers = Json::parse(daemon.post(Json(requests).dump()).body);
+    CHECK(answers[5].contains("result"));
+    std::size_t first = 0;
+    while (first < answers.size() && answers[first].contains("result"))
+        ++first;
+    REQUIRE(first < 12);
+    CHECK(code_of(answers[first]) == -32003);
+    CHECK(answers[first]["error"]["data"]["detail"].get<std::string>().find("references") != std::string::npos);
+    CHECK(code_of(answers[39]) == -32010);
+    CHECK(daemon.serves());
+}
+
 TEST_CASE_METHOD(Calls, "a deadline of the message counts from its arrival, also for items that wait",
                  "[server][refs]") {
     const auto begin = std::chrono::steady_clock::now();

@@ -84,6 +84,18 @@ TEST_CASE("a retired segment is used again, under another id, once nobody else h
     CHECK(id_of(again) != id);
 }
 
+TEST_CASE("what others get of a segment is one open file as long as it is in use", "[shm]") {
+    SegmentPool pool;
+    const auto segment = pool.take(kMiB, "uid:1");
+    const local::SegmentFile& file = segment->segment();
+    auto one = file.for_others();
+    CHECK(one != file.descriptor());
+    CHECK(file.for_others() == one);
+    one.reset();
+    CHECK_FALSE(segment->segment().may_be_read());
+    CHECK(file.for_others() != file.descriptor());
+}
+
 TEST_CASE("a retired segment of whose readers the kernel cannot tell is not used again", "[shm]") {
     SegmentPool pool;
     auto segment = pool.take(kMiB, "uid:1");
