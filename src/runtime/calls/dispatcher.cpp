@@ -242,6 +242,7 @@ std::optional<Error> Dispatcher::enqueue(const std::shared_ptr<Execution>& execu
     }
     if (as_task) groups.push_back(task_group_);
     const auto job = std::make_shared<tasks::Job>();
+    job->owner = owner.principal;
     job->is_task = as_task;
     job->groups = std::move(groups);
     if (prepared.batch) return enqueue_batched(execution, prepared, job);

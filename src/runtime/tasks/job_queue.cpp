@@ -26,7 +26,7 @@ const Claim& claim_on(const Group& group, const Job& job) {
 /// The group has room for the job, and no earlier job waits for it.
 bool is_open(const Claim& claim, const Job& job) {
     const JobMap& parked = claim->parked;
-    return claim->has_room(claim) && (parked.empty() || parked.begin()->first > job.notes.sequence);
+    return claim->has_room(claim) && (parked.empty() || parked.begin()->first > job.notes.turn);
 }
 
 /// Of the first `count` groups: the group that has room for its first parked job, and whose first parked job is the
@@ -36,9 +36,9 @@ Group* first_to_wake(const Groups& groups, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
         Group* group = groups[i].get();
         if (group->parked.empty()) continue;
-        const auto& [sequence, job] = *group->parked.begin();
+        const auto& [turn, job] = *group->parked.begin();
         if (!group->has_room(claim_on(*group, *job))) continue;
-        if (first == nullptr || sequence < first->parked.begin()->first) first = group;
+        if (first == nullptr || turn < first->parked.begin()->first) first = group;
     }
     return first;
 }
@@ -51,13 +51,32 @@ std::shared_ptr<Group> make_group(std::size_t limit) {
 }
 
 void JobQueue::push(std::shared_ptr<Job> job) {
-    SHARED_TENSOR_CHECK(job->notes.sequence == 0, "a job is submitted once");
+    SHARED_TENSOR_CHECK(job->notes.turn.sequence == 0, "a job is submitted once");
     arrange(job->groups);
+    Owner& owner = owners_[job->owner];
+    const Turn turn{std::max(round_, owner.last_round) + 1, next_};
     JobMap fresh;
     Job& notes_of = *job;
-    fresh.emplace(next_, std::move(job));
-    notes_of.notes.sequence = next_++;
+    fresh.emplace(turn, std::move(job));
+    ++next_;
+    ++owner.waiting;
+    owner.last_round = turn.round;
+    notes_of.notes.turn = turn;
     settle(fresh.extract(fresh.begin()));
+}
+
+bool JobQueue::has_waiting(const std::string& owner) const {
+    const auto found = owners_.find(owner);
+    return found != owners_.end() && found->second.waiting > 0;
+}
+
+/// The job no longer waits. A few owners are kept, so that a job that need not wait costs no allocation.
+void JobQueue::left(const Job& job) noexcept {
+    constexpr std::size_t kKeptOwners = 16;
+    const auto found = owners_.find(job.owner);
+    if (--found->second.waiting > 0) return;
+    found->second.last_round = 0;
+    if (owners_.size() > kKeptOwners) owners_.erase(found);
 }
 
 std::shared_ptr<Job> JobQueue::pop() noexcept {
@@ -65,18 +84,21 @@ std::shared_ptr<Job> JobQueue::pop() noexcept {
     auto job = std::move(ready_.begin()->second);
     ready_.erase(ready_.begin());
     job->notes.waits = false;
+    round_ = std::max(round_, job->notes.turn.round);
+    left(*job);
     return job;
 }
 
 bool JobQueue::withdraw(Job& job) noexcept {
     if (!job.notes.waits) return false;
     job.notes.waits = false;
+    left(job);
     Group* parked_at = std::exchange(job.notes.parked_at, nullptr);
     if (parked_at != nullptr) {
-        parked_at->parked.erase(job.notes.sequence);
+        parked_at->parked.erase(job.notes.turn);
         --parked_;
     } else {
-        ready_.erase(job.notes.sequence);
+        ready_.erase(job.notes.turn);
     }
     release(job.groups, std::exchange(job.notes.held, 0));
     if (parked_at != nullptr) wake(job.groups, job.groups.size());  // jobs parked after this one may need fewer places

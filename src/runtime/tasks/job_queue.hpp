@@ -1,12 +1,15 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -33,16 +36,25 @@ struct Claim {
 };
 using Groups = std::vector<Claim>;
 
+/// The place of a job in the order of jobs, from 1 on. Each owner has a job in each round, so an owner with many
+/// waiting jobs delays those of others by one each.
+struct Turn {
+    std::uint64_t round = 0;
+    std::uint64_t sequence = 0;  ///< the order of submission
+    auto operator<=>(const Turn&) const = default;
+};
+
 /// A piece of work, submitted once. `run` must not throw; exceptions are logged and dropped. The worker destroys `run`
 /// right after it ran, so it may own the call that owns the job.
 struct Job {
     Groups groups;  ///< the pool sorts them
     std::function<void()> run;
+    std::string owner{};   ///< in whose turn it runs
     bool is_task = false;  ///< leaves WorkerLimits::kept_for_calls() places in the queue free
 
     /// Used by the pool, guarded by its lock.
     struct Notes {
-        std::uint64_t sequence = 0;  ///< 0 before submit()
+        Turn turn{};  ///< 0 before submit()
         bool waits = false;
         Group* parked_at = nullptr;  ///< the full group that it waits for; null if it is ready
         std::size_t held = 0;        ///< its places in the first `held` groups are taken
@@ -54,8 +66,8 @@ struct Job {
     } notes{};
 };
 
-/// Jobs by their sequence number, which is the order of submission.
-using JobMap = std::map<std::uint64_t, std::shared_ptr<Job>>;
+/// Jobs in the order of their turns.
+using JobMap = std::map<Turn, std::shared_ptr<Job>>;
 
 class Group {
 public:
@@ -69,7 +81,8 @@ public:
     JobMap parked;          ///< jobs waiting for a place here; there is no room for the first
 };
 
-/// The order in which waiting jobs run. Has no threads or locks: not thread-safe.
+/// The order in which waiting jobs run: that of submission, but owners take turns. Has no threads or locks: not
+/// thread-safe.
 ///
 /// A job is ready when it has taken its places in all of its groups at once; until then it is parked at a group that is
 /// full. So no step looks at jobs that cannot go on. A job that was passed over many times, because its groups never
@@ -82,7 +95,7 @@ public:
 
     /// Strong exception guarantee when memory runs out. No other method allocates.
     void push(std::shared_ptr<Job> job);
-    /// The earliest ready job, or null. Its places in its groups stay taken until release().
+    /// The first ready job, or null. Its places in its groups stay taken until release().
     std::shared_ptr<Job> pop() noexcept;
     /// Removes a waiting job; false if it does not wait.
     bool withdraw(Job& job) noexcept;
@@ -94,8 +107,14 @@ public:
 
     bool any_ready() const { return !ready_.empty(); }
     std::size_t size() const { return ready_.size() + parked_; }
+    bool has_waiting(const std::string& owner) const;
 
 private:
+    struct Owner {
+        std::uint64_t last_round = 0;  ///< of its waiting jobs
+        std::size_t waiting = 0;
+    };
+    void left(const Job& job) noexcept;
     static Group* acquire(Job& job, std::size_t patience) noexcept;
     void wake(const Groups& groups, std::size_t count) noexcept;
     void settle(JobMap::node_type node) noexcept;
@@ -104,7 +123,9 @@ private:
     const std::size_t patience_;
     JobMap ready_;
     std::size_t parked_ = 0;
+    std::uint64_t round_ = 0;  ///< of the job that was popped last
     std::uint64_t next_ = 1;
+    std::unordered_map<std::string, Owner> owners_;
 };
 
 }  // namespace shared_tensor::tasks

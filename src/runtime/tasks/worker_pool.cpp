@@ -128,7 +128,8 @@ WorkerPool::Submitted WorkerPool::submit(std::shared_ptr<Job> job) {
         if (state.draining) return Submitted::stopping;
         const bool at_once = state.busy < limits_.workers && JobQueue::has_room(job->groups);
         const std::size_t limit = limits_.queue_limit - (job->is_task ? limits_.kept_for_calls() : 0);
-        if (!at_once && state.queue.size() >= limit) {
+        const bool is_full = state.queue.size() >= limit && (limit == 0 || state.queue.has_waiting(job->owner));
+        if (!at_once && is_full) {
             ++state.rejected;
             return Submitted::full;
         }

@@ -35,8 +35,9 @@ struct PoolStats {
 
 /// A fixed number of workers and a bounded queue.
 ///
-/// A job whose group is full waits in the queue and never blocks a worker. The earliest job whose groups have room
-/// starts first. Waiting jobs of one group keep their order, so a job that needs all places of a group is not overtaken
+/// Owners of jobs take turns, and an owner without waiting jobs may add one although the queue is full. A job whose
+/// group is full waits in the queue and never blocks a worker. The first job in turn whose groups have room starts
+/// first. Waiting jobs of one group keep their order, so a job that needs all places of a group is not overtaken
 /// by jobs that need one. A full group does not delay jobs of other groups. A job that was passed over 16 times,
 /// because its groups never had room at the same time, is served before later jobs. The worker that became idle last
 /// gets the next job. Thread safety: all methods from any thread.
@@ -49,8 +50,8 @@ public:
     /// thread be inside a method.
     ~WorkerPool();
 
-    /// `full` only if the job would have to wait and the queue is full; for a task, the places kept for calls count as
-    /// used. A rejected job may be submitted again.
+    /// `full` only if the job would have to wait, the queue is full, and its owner has a waiting job; for a task, the
+    /// places kept for calls count as used. A rejected job may be submitted again.
     enum class Submitted { accepted, full, stopping };
     Submitted submit(std::shared_ptr<Job> job);
     /// Runs the job, which has no groups, on this thread, if a worker would take it at once: it counts as that

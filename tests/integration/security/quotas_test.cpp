@@ -182,6 +182,33 @@ TEST_CASE("One token's sessions and local channels leave room for those of other
     CHECK(eventually([&] { return opens(rejected, 'b'); }));
 }
 
+TEST_CASE("Clients take turns at the workers, and a full queue has a place for who has none", "[security][limits]") {
+    const TokenDaemon daemon(token("a") + token("b"), {"--workers", "1", "--queue", "2"});
+    const auto hold = [&](const char* name, char who) {
+        return std::make_unique<PendingCall>(daemon.port(), "hold", Json::array({name}), bearer(who));
+    };
+    const auto runs = [&](const char* name) { return daemon.call("runs_of", {name}, bearer('a'))["started"] == 1; };
+    const auto waiting = [&] {
+        return daemon.call("server.info", nullptr, bearer('a'))["totals"]["workers"]["queued"];
+    };
+    std::vector<std::unique_ptr<PendingCall>> calls;
+    calls.push_back(hold("b1", 'b'));
+    REQUIRE(eventually([&] { return runs("b1"); }));
+    calls.push_back(hold("b2", 'b'));
+    REQUIRE(eventually([&] { return waiting() == 1; }));
+    calls.push_back(hold("b3", 'b'));
+    REQUIRE(eventually([&] { return waiting() == 2; }));
+    CHECK(daemon.code("hold", {"b4"}, bearer('b')) == -32001);
+    calls.push_back(hold("a1", 'a'));
+    REQUIRE(eventually([&] { return waiting() == 3; }));
+    CHECK(daemon.code("hold", {"a2"}, bearer('a')) == -32001);
+    for (const char* next : {"b1", "b2", "a1", "b3"}) {
+        CHECK(eventually([&] { return runs(next); }));
+        if (next == std::string("a1")) CHECK_FALSE(runs("b3"));
+        daemon.call("release", {next}, bearer('a'));
+    }
+}
+
 TEST_CASE("One token's connections leave room for those of others", "[security][limits]") {
     const TokenDaemon daemon(token("a") + token("b"), {"--max-connections", "16"});
     std::vector<HttpPeer> peers;

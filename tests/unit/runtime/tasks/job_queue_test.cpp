@@ -44,9 +44,8 @@ public:
     }
     std::shared_ptr<Job> pop() {
         if (ready_.empty()) return nullptr;
-        const auto first = std::min_element(ready_.begin(), ready_.end(), [](const auto& a, const auto& b) {
-            return a->notes.sequence < b->notes.sequence;
-        });
+        const auto first = std::min_element(ready_.begin(), ready_.end(),
+                                            [](const auto& a, const auto& b) { return a->notes.turn < b->notes.turn; });
         auto job = *first;
         ready_.erase(first);
         return job;
@@ -102,6 +101,37 @@ TEST_CASE("a job that was passed over many times is served although its groups n
         if (next != nullptr && !served) ending = next;
     }
     CHECK(served);
+}
+
+TEST_CASE("owners take turns, whoever has more waiting jobs", "[tasks][queue]") {
+    Queue queue;
+    const auto add = [&](const std::string& owner) {
+        auto job = job_in({});
+        job->owner = owner;
+        queue.push(job);
+        queue.pushed.push_back(std::move(job));
+    };
+    const auto next = [&] { return queue.pop()->owner; };
+    for (int i = 0; i < 4; ++i)
+        add("bob");
+    CHECK(queue.has_waiting("bob"));
+    CHECK_FALSE(queue.has_waiting("ann"));
+    CHECK(next() == "bob");
+    std::string order;
+    for (int i = 0; i < 3; ++i) {  // always one, as a client that waits for its answer
+        add("ann");
+        order += next() + ' ';
+        order += next() + ' ';
+    }
+    CHECK(order == "bob ann bob ann bob ann ");
+    add("bob");
+    add("bob");
+    queue.withdraw(*queue.pushed.back());
+    add("ann");
+    CHECK(next() == "bob");
+    CHECK(next() == "ann");
+    CHECK_FALSE(queue.has_waiting("bob"));
+    CHECK(queue.size() == 0);
 }
 
 TEST_CASE("a job is submitted once, and a group has room", "[tasks][queue]") {
