@@ -141,7 +141,10 @@ def ready(address: object = "") -> None:
 
 
 def ours(address: str) -> Operations:
-    """address: the urls of the daemon, of the provider, and of the provider with a worker process."""
+    """address: the urls of the daemon, of the provider, and of the provider with a worker process. NumPy is imported at
+    once, as in each program that has arrays: its import is not a part of the first result."""
+    import numpy  # noqa: F401
+
     import shared_tensor
 
     daemon, provider, passing = (shared_tensor.Client(url, framework="numpy", timeout=120) for url in address.split())
