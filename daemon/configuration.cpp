@@ -42,9 +42,13 @@ std::vector<std::string> values_of(const Option& option, const toml::node& value
 }
 
 toml::table read_file(const std::string& path) {
+    constexpr std::size_t kLongest = std::size_t{1} << 20;
     std::ifstream file(path);
     if (!file) reject(path, "the configuration file cannot be read");
-    const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    std::string text(kLongest + 1, '\0');
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(file.gcount()));
+    if (text.size() > kLongest) reject(path, "the configuration file has more than 1 MiB");
     try {
         return toml::parse(text, path);
     } catch (const toml::parse_error& error) {

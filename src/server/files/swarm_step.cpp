@@ -49,17 +49,22 @@ std::string text(const Json& body, const char* name) {
     return found != nullptr ? found->get<std::string>() : std::string();
 }
 
+bool flag(const Json& body, const char* name) {
+    const Json* const found = member(body, name);
+    if (found != nullptr && !found->is_boolean()) reject(name, "true or false", "something else");
+    return found != nullptr && found->get<bool>();
+}
+
 /// Where other receivers reach the relay of this one. The host is the one that the request came from, and the path has
 /// a fixed form: so no receiver can make others send requests to another server.
 std::string address_of(const Json& body, const net::Peer& peer) {
     const Json* const port = member(body, "port");
     const std::string key = text(body, "key");
-    if (port == nullptr || !port->is_number_unsigned() || port->get<std::uint64_t>() > 65535)
+    if (port == nullptr || !port->is_number_unsigned() || port->get<std::uint64_t>() - 1 >= 65535)
         reject("port", "the port on which the receiver listens", "something else");
     const bool is_hex = key.size() == kKeySize && key.find_first_not_of("0123456789abcdef") == std::string::npos;
     if (!is_hex) reject("key", std::to_string(kKeySize) + " hexadecimal digits", "something else");
-    const Json* const tls = member(body, "tls");
-    const char* const scheme = tls != nullptr && *tls == Json(true) ? "https://" : "http://";
+    const char* const scheme = flag(body, "tls") ? "https://" : "http://";
     const std::string host = peer.ip.empty() ? "127.0.0.1" : peer.ip;
     return scheme + net::host_and_port(host, port->get<int>()) + "/swarm/" + key;
 }
@@ -85,8 +90,7 @@ net::Response swarm_step(Services& all, const net::Request& request, const Swarm
     const std::string digest = text(body, "digest");
     const bool for_damage = digest == "xxh3-128";
     if (!for_damage && !digest.empty() && digest != "sha-256") reject("digest", "sha-256 or xxh3-128", digest);
-    const Json* const leaves = member(body, "leaves");
-    report.leaves = leaves != nullptr && *leaves == Json(true);
+    report.leaves = flag(body, "leaves");
     if (!report.leaves) report.address = address_of(body, request.head.peer);
     const auto step = all.swarms.next(file.identity, pieces, report);
     if (!step) {

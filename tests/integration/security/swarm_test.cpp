@@ -154,6 +154,7 @@ TEST_CASE("questions of receivers that make no sense are rejected", "[security][
     };
     for (const Json& bad :
          {Json(1), Json::object(), Json{{"port", 1}}, Json{{"port", 70'000}, {"key", key}},
+          Json{{"port", 0}, {"key", key}}, Json{{"port", 1}, {"key", key}, {"tls", 1}}, Json{{"leaves", "yes"}},
           Json{{"port", 1}, {"key", "../" + key.substr(3)}}, Json{{"port", -1}, {"key", key}},
           Json{{"port", 1}, {"key", key}, {"digest", "md5"}}, Json{{"port", 1}, {"key", key}, {"got", 1}},
           Json{{"port", 1}, {"key", key}, {"lost", {"a"}}}}) {

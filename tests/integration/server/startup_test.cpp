@@ -85,6 +85,7 @@ TEST_CASE("The option --check-config says whether a server would start with the 
     CHECK(good.out == "the configuration is good\n");
     CHECK(good.err.empty());
     rejection({"--check-config", "--config", folder.write("d.toml", "host = \"0.0.0.0\"\n")}, "token");
+    rejection({"--check-config", "--config", "/dev/zero"}, "more than 1 MiB");
     rejection({"--check-config", "--token-file", "/nowhere"}, "/nowhere");
     rejection({"--check-config", "--load", "x.so?proceses=1"}, "the nearest is processes");
 }
