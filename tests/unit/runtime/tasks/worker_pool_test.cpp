@@ -83,6 +83,22 @@ TEST_CASE("a queue full of blocked jobs rejects no job that can run at once", "[
     running.go.set();
 }
 
+TEST_CASE("an owner without waiting jobs has a place in a full queue", "[tasks][pool]") {
+    HeldJob running;
+    WorkerPool pool({.workers = 1, .queue_limit = 1});
+    pool.submit(running.job);
+    const auto submit = [&](const char* owner) {
+        const auto job = make_job([] {});
+        job->owner = owner;
+        return pool.submit(job);
+    };
+    CHECK(submit("bob") == Submitted::accepted);
+    CHECK(submit("bob") == Submitted::full);
+    CHECK(submit("ann") == Submitted::accepted);
+    CHECK(submit("ann") == Submitted::full);
+    running.go.set();
+}
+
 TEST_CASE("what a job owns is gone when the pool is drained; what it throws costs a line in the log", "[tasks][pool]") {
     const Quiet quiet;
     WorkerPool pool({.workers = 1});
