@@ -55,18 +55,19 @@ UniqueFd open_again(const UniqueFd& memory, int mode) {
 }  // namespace
 
 std::shared_ptr<const UniqueFd> SegmentFile::for_others() const {
-    return for_others_.with([&](std::weak_ptr<const UniqueFd>& last) {
+    const auto open_once = [&](std::weak_ptr<const UniqueFd>& last) {
         std::shared_ptr<const UniqueFd> own = last.lock();
-        if (own != nullptr || sharing_ == Sharing::writable) return own != nullptr ? own : descriptor_;
-        UniqueFd opened = open_again(*descriptor_, O_RDONLY);
-        if (!opened) {
-            is_out_ = true;
-            return descriptor_;
-        }
-        own = std::make_shared<const UniqueFd>(std::move(opened));
+        if (own != nullptr) return own;
+        if (UniqueFd opened = open_again(*descriptor_, O_RDONLY))
+            own = std::make_shared<const UniqueFd>(std::move(opened));
         last = own;
         return own;
-    });
+    };
+    if (sharing_ == Sharing::read_only) {
+        if (auto own = for_others_.with(open_once)) return own;
+    }
+    is_out_ = true;
+    return descriptor_;
 }
 
 Segment::Segment(std::size_t bytes, Sharing sharing) : SegmentFile(bytes, sharing) {

@@ -81,8 +81,8 @@ public:
     JobMap parked;          ///< jobs waiting for a place here; there is no room for the first
 };
 
-/// The order in which waiting jobs run: that of submission, but owners take turns. Has no threads or locks: not
-/// thread-safe.
+/// The order in which waiting jobs run: the order of submission, except that owners take turns. Has no threads or
+/// locks: not thread-safe.
 ///
 /// A job is ready when it has taken its places in all of its groups at once; until then it is parked at a group that is
 /// full. So no step looks at jobs that cannot go on. A job that was passed over many times, because its groups never

@@ -55,15 +55,18 @@ class ClosedDescriptors(unittest.TestCase):
         self.assertEqual(done.returncode, 2, done.stderr)
 
     def test_the_server_opens_nothing_under_the_numbers_of_its_output(self):
-        process = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", PLACE.daemon, "--port", "0"])
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        listens = pathlib.Path(folder.name) / "server.sock"
+        words = [PLACE.daemon, "--port", "0", "--unix-socket", str(listens)]
+        process = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *words])
         self.addCleanup(process.wait)
         self.addCleanup(process.terminate)
         end = time.monotonic() + 60
-        files = pathlib.Path(f"/proc/{process.pid}/fd")
-        while not any("socket:" in os.readlink(one) for one in files.iterdir()):
+        while not listens.exists():
             self.assertLess(time.monotonic(), end)
             time.sleep(0.01)
-        self.assertEqual({os.readlink(files / str(number)) for number in range(3)}, {"/dev/null"})
+        self.assertEqual({os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)}, {"/dev/null"})
 
 
 class OnTerminal(unittest.TestCase):

@@ -94,6 +94,9 @@ TEST_CASE("what others get of a segment is one open file as long as it is in use
     one.reset();
     CHECK_FALSE(segment->segment().may_be_read());
     CHECK(file.for_others() != file.descriptor());
+    const auto writable = pool.take(kMiB, "uid:1", local::Sharing::writable);
+    CHECK(writable->segment().for_others() == writable->segment().descriptor());
+    CHECK(writable->segment().may_be_read());
 }
 
 TEST_CASE("a retired segment of whose readers the kernel cannot tell is not used again", "[shm]") {
