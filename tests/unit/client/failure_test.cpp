@@ -71,6 +71,10 @@ TEST_CASE("An error keeps the server's code, message and data, and its text says
              {json_rpc::unknown_or_expired("task", "e1"),
               "Unknown or expired: the task does not exist, belongs to another client, has expired, or the server was "
               "restarted"},
+             {{-32005, "Unknown or expired", {{"kind", "tensor"}, {"name", "w"}, {"version", 7}}},
+              "Unknown or expired: the tensor \"w\" does not exist, belongs to another client, has expired, or the "
+              "server "
+              "was restarted; the version now is 7"},
              {json_rpc::transport_not_possible({{"body", "not accepted"}}),
               "Transport not possible: {\"body\":\"not accepted\"}"}})
         CHECK(thrown_for<RpcError>(told).what() == "scale: " + text);
