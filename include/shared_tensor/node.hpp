@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -19,6 +18,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <shared_tensor/client.hpp>
 #include <shared_tensor/registry.hpp>
@@ -36,10 +36,10 @@ struct NodeOptions {
         client.min_shared_bytes = std::size_t{1} << 20;  // each message takes a segment of its own: see benchmarks
     }
     /// Port 0: the kernel chooses. With TLS on host 0.0.0.0 or ::, the certificate must also name 127.0.0.1 or ::1,
-    /// because publish() connects there.
+    /// because publish() connects there with tensors of a device, and in a forked child.
     ServerOptions server;
-    /// For the clients of other nodes; `url` is ignored. Up to 10 connections to each node, closed after 5 idle
-    /// minutes.
+    /// For the clients of other nodes; `url` is ignored. If the server has tokens, `token` is one of them: publish()
+    /// publishes for its user. Up to 10 connections to each node, closed after 5 idle minutes.
     ClientOptions client;
     std::size_t max_peers = 100;                         ///< known other nodes; the longest unused is dropped first
     std::size_t inbox_messages = 1'000;                  ///< messages in the inbox; more are rejected
@@ -117,16 +117,16 @@ public:
     std::string url() const;  ///< for clients on this host; for other hosts, replace host 0.0.0.0 by the host's name
     int port() const;
 
-    /// Publishes a tensor, so that other nodes can pull it. See NamedTensors::put().
+    /// Publishes a tensor, so that other nodes can pull it. It is copied once, into memory of an older version if
+    /// nobody reads that any more. Options and errors are those of NamedTensors::put(). `stop` does not end a copy that
+    /// has begun.
     Published publish(std::string_view name, const TensorRef& tensor, const PutOptions& options = {},
-                      const std::stop_token& stop = {}) const {
-        return done([&](const NamedTensors& own) { return own.put(name, tensor, options); }, stop);
-    }
+                      const std::stop_token& stop = {}) const;
     /// Publishes a set in one step.
     template <detail::NamedTensorRange Tensors>
     Published publish(std::string_view name, const Tensors& tensors, const PutOptions& options = {},
                       const std::stop_token& stop = {}) const {
-        return done([&](const NamedTensors& own) { return own.put(name, tensors, options); }, stop);
+        return publish_set(name, {tensors.begin(), tensors.end()}, options, stop);
     }
 
     /// Fetches a named tensor from another node (or any server): through shared memory on the same host, in parallel
@@ -148,19 +148,13 @@ public:
     void shutdown();
 
     NodeStatistics statistics() const;
-    /// The statistics of the client of each known node, by url. publish() counts at the node's own url.
+    /// The statistics of the client of each known node, by url.
     std::map<std::string, ClientStatistics> peers() const;
 
 private:
     class Impl;
-    template <class Publish>
-    Published done(Publish publish, const std::stop_token& stop) const {
-        Published published;
-        run([&] { published = publish(own(stop)); });
-        return published;
-    }
-    void run(const std::function<void()>& publish) const;
-    NamedTensors own(const std::stop_token& stop) const;
+    Published publish_set(std::string_view name, const std::vector<std::pair<std::string, TensorRef>>& members,
+                          const PutOptions& options, const std::stop_token& stop) const;
 
     std::unique_ptr<Impl> impl_;
 };

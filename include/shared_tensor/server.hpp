@@ -177,6 +177,7 @@ public:
 
 private:
     friend class NamedTensorCopy;
+    friend class Node;
     server::Services& services() const;
 
     class Impl;

@@ -12,6 +12,8 @@
 #include "base/concurrency/guarded.hpp"
 #include "base/system/fork.hpp"
 #include "client/call/failure.hpp"
+#include "client/transfers/transfer.hpp"
+#include "node/own_names.hpp"
 #include "node/peers.hpp"
 #include "tensor/handle.hpp"
 
@@ -172,14 +174,17 @@ public:
             [this] { return std::make_unique<node::Peers>(options.client, options.max_peers, push_timeout()); });
     }
 
-    /// The URL at which this process can reach its own server.
-    std::string own_url() const {
-        const std::string& host = options.server.host;
-        if (host != "0.0.0.0" && host != "::") return server.url();
-        const std::string scheme = options.server.tls.certificate.empty() ? "http://" : "https://";
-        return scheme + (host == "::" ? "[::1]" : "127.0.0.1") + ":" + std::to_string(server.port());
+    Published publish(std::string_view name, node::Content content, const PutOptions& how,
+                      const std::stop_token& stop) {
+        return guarded(published, [&] {
+            if (!process.is_here() || content.is_on_device()) return publish_as_client(name, content, how, stop);
+            if (stop.stop_requested()) client::throw_cancelled(name, false);
+            server::Services& all = server.services();
+            const std::string own_name(name);
+            const std::string owner = node::publisher_of(all, options.client.token, own_name);
+            return node::publish(all, owner, own_name, std::move(content), how, node::Tensors::of_the_caller);
+        });
     }
-
     const ProcessMark process;
     const NodeOptions options;
     Inbox inbox;
@@ -189,6 +194,24 @@ public:
     std::atomic<std::uint64_t> published{0}, pulled{0}, pushed{0}, received{0}, failed{0};
 
 private:
+    /// Publishes as any client of the server does.
+    Published publish_as_client(std::string_view name, const node::Content& content, const PutOptions& how,
+                                const std::stop_token& stop) {
+        const NamedTensors own(peers().at(own_url(), stop)->client.with({.stop = stop}));
+        if (content.tensor != nullptr) return own.put(name, content.tensor->tensor(), how);
+        std::map<std::string, TensorRef> members;
+        for (const auto& [member, tensor] : content.members)
+            members.emplace_hint(members.end(), member, tensor->tensor());
+        return own.put(name, members, how);
+    }
+    /// The URL at which this process can reach its own server.
+    std::string own_url() const {
+        const std::string& host = options.server.host;
+        if (host != "0.0.0.0" && host != "::") return server.url();
+        const std::string scheme = options.server.tls.certificate.empty() ? "http://" : "https://";
+        return scheme + (host == "::" ? "[::1]" : "127.0.0.1") + ":" + std::to_string(server.port());
+    }
+
     OfThisProcess<node::Peers> peers_;
     Registry with_inbox(Registry registry) {
         registry.add(
@@ -218,15 +241,14 @@ Node::~Node() {
 std::string Node::url() const { return impl_->server.url(); }
 int Node::port() const { return impl_->server.port(); }
 
-NamedTensors Node::own(const std::stop_token& stop) const {
-    return NamedTensors(impl_->peers().at(impl_->own_url(), stop)->client.with({.stop = stop}));
+Published Node::publish(std::string_view name, const TensorRef& tensor, const PutOptions& options,
+                        const std::stop_token& stop) const {
+    return impl_->publish(name, {tensor::make_handle(tensor)}, options, stop);
 }
 
-void Node::run(const std::function<void()>& publish) const {
-    impl_->guarded(impl_->published, [&] {
-        publish();
-        return true;
-    });
+Published Node::publish_set(std::string_view name, const std::vector<std::pair<std::string, TensorRef>>& members,
+                            const PutOptions& options, const std::stop_token& stop) const {
+    return impl_->publish(name, {nullptr, by_name(members)}, options, stop);
 }
 
 NamedTensor Node::pull(const std::string& url, std::string_view name, const PullOptions& options,

@@ -81,7 +81,7 @@ class PyTensorNode:
         return self._node.url
 
     def register_tensor(self, name: str, tensor: PyTensorData) -> None:
-        """Publishes a tensor, so that other nodes can pull it. Blocks for a call to this node's own server."""
+        """Publishes a tensor, so that other nodes can pull it. Blocks while it is copied."""
         self._node._core.publish(name, _core.Tensor.from_dlpack(tensor), {}, None, None, _core.Stop())
 
     async def pull_tensor(self, peer: str, name: str) -> ReceivedTensor:

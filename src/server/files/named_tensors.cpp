@@ -302,12 +302,22 @@ void NamedTensors::check(const Put& what) const {
     if (const auto rejected = store_.rejection(what.owner, what.name, what.bytes, what.wanted)) fail(what, *rejected);
 }
 
-runtime::NamedPointer NamedTensors::put(const Put& what, const std::function<std::shared_ptr<NamedValue>()>& place) {
-    check(what);
+void NamedTensors::check_name(std::string_view name) {
+    if (const std::string rejection = runtime::tensor_name_rejection(name); !rejection.empty())
+        reject("name", "another name", rejection);
+}
+
+NamedTensors::Made NamedTensors::put(const Put& what, const std::function<Placed()>& place) {
+    const runtime::NamedPointer base = what.has_base ? store_.find(what.owner, what.name) : nullptr;
+    Put all = what;
+    if (base != nullptr) all.bytes += base->content->bytes();
+    check(all);
     return or_rejected([&] {
-        auto made = publish(what.owner, what.name, place(), what.wanted);
+        Placed placed = place();
+        if (what.has_base) placed = with_changes(what.owner, base, std::move(placed));
+        auto made = publish(what.owner, what.name, std::move(placed.value), what.wanted);
         if (const auto* rejected = std::get_if<Rejected>(&made)) fail(what, *rejected);
-        return std::get<runtime::NamedPointer>(std::move(made));
+        return Made{std::get<runtime::NamedPointer>(std::move(made)), placed.copied};
     });
 }
 
@@ -330,6 +340,8 @@ NamedTensors::Placed NamedTensors::with_changes(const std::string& owner, const 
                                                 Placed changes) const {
     if (base == nullptr || !value_of(*base).is_set())
         throw InvalidValue("base", "a version of a set", base == nullptr ? "none" : "a version of one tensor");
+    if (!changes.value->is_set())
+        throw InvalidValue("base", "tensors, or manifest with data: the members that changed", "one tensor");
     const auto value = std::make_shared<NamedValue>();
     value->metadata = std::move(changes.value->metadata);
     value->metadata.insert(value_of(*base).metadata.begin(), value_of(*base).metadata.end());

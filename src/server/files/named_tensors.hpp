@@ -120,12 +120,14 @@ public:
     struct Put {
         const std::string& owner;
         const std::string& name;
-        std::uint64_t bytes = 0;  ///< of all members
+        std::uint64_t bytes = 0;
         runtime::WantedVersion wanted{};
-        bool has_base = false;  ///< `wanted.if_version` came as "base"
+        bool has_base = false;  ///< it is the changed members of version `wanted.if_version` ("base")
     };
     /// Throws server::Rejected if the store would reject the put now.
     void check(const Put& what) const;
+    /// Throws server::Rejected for names under which nothing may be published.
+    static void check_name(std::string_view name);
     /// Throws server::Rejected for too many members, names that members may not have, and too long metadata. `members`:
     /// a map by name. `parameter`: for the error.
     template <class Members>
@@ -139,9 +141,14 @@ public:
         if (const std::string rejection = metadata_rejection(metadata); !rejection.empty())
             reject(parameter, "shorter metadata", rejection);
     }
+    struct Made {
+        runtime::NamedPointer named;
+        std::uint64_t copied = 0;  ///< bytes
+    };
     /// Publishes the result of `place`, which is not called if the store would reject the put. Throws
-    /// server::Rejected with the reason, also if there is no memory, and what `place` throws.
-    runtime::NamedPointer put(const Put& what, const std::function<std::shared_ptr<NamedValue>()>& place);
+    /// server::Rejected with the reason, also if there is no memory, InvalidValue as with_changes() does, and what
+    /// `place` throws.
+    Made put(const Put& what, const std::function<Placed()>& place);
 
     /// Takes a file of `bytes` bytes that was read into memory of block_for(). The content stays in that memory. Only a
     /// tensor that is not in C order, or a set with a member that is not aligned to its items, is copied. Throws
@@ -150,8 +157,8 @@ public:
     /// Makes a version of a set from its current version and a set of changed members. It shares the blocks of `base`.
     /// The members of a block are copied into a new block if more than half of the block has been replaced, so that a
     /// version holds at most twice its bytes, or if there are more than kMaxBlocks. Metadata of `changes` has
-    /// precedence. Throws InvalidValue if `base` is null or one tensor, or if there are too many members or too long
-    /// metadata with those of `base`; std::bad_alloc.
+    /// precedence. Throws InvalidValue if `base` is null or one tensor, if `changes` is one tensor, or if there are too
+    /// many members or too long metadata with those of `base`; std::bad_alloc.
     Placed with_changes(const std::string& owner, const runtime::NamedPointer& base, Placed changes) const;
     /// Returns a function that allocates memory from which named tensors are handed over without a copy.
     tensor::TakeBlock block_for(const std::string& owner) const;

@@ -30,17 +30,6 @@ using Metadata = std::optional<std::map<std::string, std::string>>;
 constexpr std::array<std::string_view, 2> kForms = {"tensors", "blocks"};
 using Form = Word<kForms>;
 
-/// Rejects names under which nothing may be published.
-void check_name(const std::string& name) {
-    if (const std::string rejection = runtime::tensor_name_rejection(name); !rejection.empty())
-        reject("name", "another name", rejection);
-}
-
-void check_member_name(std::string_view parameter, std::string_view name) {
-    if (const std::string rejection = runtime::member_name_rejection(name); !rejection.empty())
-        reject(parameter, "names for members", rejection);
-}
-
 std::optional<std::uint64_t> number_of(const MaybeVersion& version) {
     if (!version) return std::nullopt;
     return static_cast<std::uint64_t>(version->value);
@@ -181,27 +170,21 @@ public:
              const std::optional<Unread>& manifest, OneTensor data, Metadata metadata, const MaybeVersion& if_version,
              const MaybeVersion& base, const std::optional<NewVersion>& new_version) const {
         check_no_key(call);
-        check_name(name);
+        NamedTensors::check_name(name);
         if (base && if_version) reject("if_version", "nothing beside base, which must be the version now", "a version");
-        if (base && tensor) reject("base", "tensors, or manifest with data: the members that changed", "one tensor");
         Sent sent = checked(std::move(tensor), std::move(tensors), manifest, std::move(data), std::move(metadata));
         const std::string& owner = call.principal.name;
-        const NamedPointer old = base ? all_.names.store().find(owner, name) : nullptr;
-        const std::uint64_t bytes_before = old != nullptr ? old->content->bytes() : 0;
-        NamedTensors::Put what{owner, name, bytes_before + sent.bytes()};
+        NamedTensors::Put what{owner, name, sent.bytes()};
         what.wanted.if_version = number_of(base ? base : if_version);
         if (new_version) what.wanted.version = static_cast<std::uint64_t>(new_version->value);
         what.has_base = base.has_value();
-        std::uint64_t copied = 0;
-        const NamedPointer made = all_.names.put(what, [&] {
+        const NamedTensors::Made made = all_.names.put(what, [&] {
             NamedTensors::Placed placed = place(owner, sent);
-            if (base) placed = all_.names.with_changes(owner, old, std::move(placed));
             if (call.to.memory.failed()) throw Rejected(runtime::memory_failed());
-            copied = placed.copied;
-            return std::move(placed.value);
+            return placed;
         });
-        const std::uint64_t bytes = NamedTensors::value_of(*made).data_bytes();
-        return {{"name", name}, {"version", made->version}, {"bytes", bytes}, {"copied", copied}};
+        const std::uint64_t bytes = NamedTensors::value_of(*made.named).data_bytes();
+        return {{"name", name}, {"version", made.named->version}, {"bytes", bytes}, {"copied", made.copied}};
     }
 
     Outcome get(const BuiltinCall& call, const std::string& name, const MaybeVersion& version, const Words& members,
@@ -262,7 +245,7 @@ public:
     /// Does not wait if an earlier item of the batch found that the client is gone.
     Json watch(const BuiltinCall& call, const std::string& name, const MaybeVersion& after_version,
                const std::optional<Milliseconds>& timeout_ms, const Text& owner) const {
-        check_name(name);
+        NamedTensors::check_name(name);
         const std::uint64_t after = number_of(after_version).value_or(0);
         const SteadyTime now = real_clock().now();
         SteadyTime deadline = call.client.known_gone() ? now : call.wait_end;
@@ -284,28 +267,21 @@ private:
         Sent sent;
         if (tensor) sent.tensor = std::move(tensor->tensor);
         if (tensors) {
-            if (tensors->size() > NamedTensors::kMaxMembers) {
-                reject("tensors", "at most " + std::to_string(NamedTensors::kMaxMembers) + " members",
-                       std::to_string(tensors->size()));
-            }
             sent.tensors.emplace();
-            for (auto& [name, one] : *tensors) {
-                check_member_name("tensors", name);
+            for (auto& [name, one] : *tensors)
                 sent.tensors->emplace(name, std::move(one.tensor));
-            }
+            NamedTensors::check_content("tensors", *sent.tensors, {});
         }
         if (manifest) {
             sent.data = std::move(data->tensor);
             if (!tensor::is_bytes(sent.data)) reject("data", "uint8 tensor of one dimension", "another tensor");
             sent.manifest = tensor::read_manifest(manifest->reader, sent.data->bytes(), NamedTensors::kMaxMembers);
-            for (const auto& [name, member] : *sent.manifest)
-                check_member_name("manifest", name);
+            NamedTensors::check_content("manifest", *sent.manifest, {});
         }
         if (metadata) {
             for (auto& [key, text] : *metadata)
                 sent.metadata.emplace(key, std::move(text));
-            if (const std::string rejection = NamedTensors::metadata_rejection(sent.metadata); !rejection.empty())
-                reject("metadata", "shorter texts", rejection);
+            NamedTensors::check_content("metadata", tensor::TensorMap(), sent.metadata);
         }
         return sent;
     }

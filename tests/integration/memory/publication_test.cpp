@@ -260,11 +260,70 @@ TEST_CASE("A safetensors file is read once, into memory that the server keeps", 
     CHECK_THROWS(publisher.names.put_file("set", path));
 }
 
-TEST_CASE("A node publishes with one copy, or with none", "[memory][publish][node]") {
-    const Node node;
-    CHECK(node.publish("set", ordinary(3)).copied == 2 * kBytes + 4);
-    const NamedTensor read = Node().pull(node.url(), "set");
-    CHECK(is_all(read["b"], 3));
+TEST_CASE("A node publishes with one copy into memory of older versions, or without a copy",
+          "[memory][publish][node]") {
+    const Node node, other;
+    const TensorMap set = ordinary(0);
+    for (int version = 1; version <= 5; ++version) {
+        fill(set.at("b"), static_cast<float>(version));
+        CHECK(node.publish("set", set, {.metadata = {{"step", "x"}}}).copied >= 2 * kBytes + 4);
+        const NamedTensor read = other.pull(node.url(), "set");
+        fill(set.at("b"), -1);
+        CHECK(is_all(read["b"], static_cast<float>(version)));
+        CHECK(read.metadata().at("step") == "x");
+    }
+    const auto memory = [&] { return call(node.port(), "server.info")["totals"]["shared_memory"]; };
+    CHECK(eventually([&] { return memory()["segments"] == 1 && memory()["idle_segments"] == 1; }));
+
+    node.publish("one", filled(7));
+    const TensorRef received = other.pull(node.url(), "one").tensor();
+    const Publisher publisher;
+    const TensorRef made = publisher.empty();
+    fill(made, 8);
+    REQUIRE(publisher.names.put("born", made).copied == 0);
+    const TensorRef born = other.pull(publisher.server.url(), "born").tensor();
+    CHECK(node.publish("born", born).copied == 0);
+    CHECK(is_all(other.pull(node.url(), "born").tensor(), 8));
+    fill(born, 9);
+    CHECK(node.publish("written", born).copied == kBytes);
+    CHECK(is_all(other.pull(node.url(), "written").tensor(), 9));
+    CHECK(is_all(other.pull(node.url(), "born").tensor(), 8));
+    CHECK(is_all(received, 7));
+}
+
+TEST_CASE("A node publishes under the conditions and with the rights of a client", "[memory][publish][node]") {
+    const std::string secret = "0123456789abcdef0123456789abcdef", other = "another token of sixteen and more";
+    NodeOptions options;
+    options.server.tokens = {{"trainer", secret, false}, {"reader", other, false}};
+    options.server.tokens[1].allow = {"tensor.get"};
+    options.client.token = secret;
+    const Node node(options);
+    CHECK(node.publish("set", ordinary(1)).version == 1);
+    CHECK(node.publish("set", TensorMap{{"b", filled(2)}}, {.base = 1}).copied == kBytes);
+    CHECK(is_all(node.pull(node.url(), "set")["a"], 1));
+    CHECK(is_all(node.pull(node.url(), "set")["b"], 2));
+    const auto rejects = [&](const std::string& name, const PutOptions& how, const std::string& parameter) {
+        try {
+            node.publish(name, ordinary(1), how);
+            FAIL("it is published");
+        } catch (const InvalidParams& error) {
+            CHECK(Json::parse(error.data())["parameter"] == parameter);
+        }
+    };
+    rejects("set", {.base = 1}, "base");
+    rejects("new", {.base = 1}, "base");
+    rejects("set", {.if_version = 1}, "if_version");
+    rejects("set", {.if_version = 2, .base = 2}, "if_version");
+    rejects("set", {.version = 2}, "version");
+    rejects("set", {.version = 0}, "version");
+    rejects("set/a", {}, "name");
+    CHECK_THROWS_AS(node.publish("set", filled(1), {.base = 2}), InvalidParams);
+    CHECK(node.publish("set", filled(1), {.if_version = 2, .version = 7}).version == 7);
+
+    for (const std::string& token : {other, std::string(), secret + "0"}) {
+        options.client.token = token;
+        CHECK_THROWS_AS(Node(options).publish("set", filled(1)), NotAuthorised);
+    }
 }
 
 TEST_CASE("Immutable memory of a client is kept by the server, without a copy", "[memory][publish][hostile]") {
