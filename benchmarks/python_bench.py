@@ -329,12 +329,13 @@ def weights(options: argparse.Namespace, pythons: dict[str, str]) -> None:
     in memory that the server has not used before; from the third version on a server can reuse the memory of older
     versions."""
     row = "shared_tensor"
-    costs: list[dict[str, float]] = []
+    costs: dict[str, list[float]] = {name: [] for name in COSTS}
     rounds: dict[str, list[Times]] = {title: [] for title in [row, *(NAMES[name] for name in pythons)]}
     for _ in range(2):
         with ours(None) as (contestant, *_):
             rounds[row].append(versions(contestant, own=False))
-            costs.append(costs_of_one_copy(contestant))
+            for name, times in costs_of_one_copy(contestant).items():
+                costs[name] += times
         for name, python in pythons.items():
             before = rounds[NAMES[name]]
             if any(published + attached > 20e6 for times in before for published, attached in times):
@@ -353,7 +354,7 @@ def weights(options: argparse.Namespace, pythons: dict[str, str]) -> None:
             }
             show(f"64 arrays of 16 MiB, {which}: {title}", figures, "ms")
             ahead(figures, row)
-    figures = {name: statistics.median(cost[name] for cost in costs) / 1e3 for name in COSTS}
+    figures = {name: statistics.median(times) / 1e3 for name, times in costs.items()}
     show("the same arrays, beside what one copy costs", figures, "ms")
     target("published, beside one copy into fresh memory", figures, "publish", "copy", 1.3)
     target("published by a Node in its own server", figures, "node", "copy", 1.3)
@@ -364,15 +365,15 @@ def weights(options: argparse.Namespace, pythons: dict[str, str]) -> None:
 COSTS = ["publish", "node", "push", "copy", "born", "file", "read"]  # operations of our callers: python_bench_peers.py
 
 
-def costs_of_one_copy(contestant: Contestant) -> dict[str, float]:
+def costs_of_one_copy(contestant: Contestant) -> dict[str, list[float]]:
     with contextlib.ExitStack() as stack:
         caller = stack.enter_context(contestant.caller())
         seen: dict[str, list[float]] = {name: [] for name in COSTS}
-        for _ in range(3):
+        for _ in range(5):
             for name in COSTS:
                 caller.ask(f"prepare {name}")
                 seen[name].append(caller.ask(f"once {name}"))
-        return {name: statistics.median(times) for name, times in seen.items()}
+        return seen
 
 
 def versions(contestant: Contestant, own: bool) -> Times:

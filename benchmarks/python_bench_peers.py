@@ -16,10 +16,12 @@ read them into fresh memory. Only the packages of the named peer need to be inst
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import functools
 import json
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -70,19 +72,21 @@ class Born:
 
 
 class OfNode(Publication):
-    """Publishes the arrays in the server of a node of this process."""
+    """Publishes the arrays in the server of a new node of this process: in memory that was not used before."""
 
     def __init__(self) -> None:
-        from shared_tensor.node import Node
-
-        self._node, self._loop, self._is_started = Node(), asyncio.new_event_loop(), False
+        self._node: Any = None
+        self._loop = asyncio.new_event_loop()
         super().__init__(lambda arrays: self._loop.run_until_complete(self._node.publish("weights", arrays)))
 
     def prepare(self) -> None:
+        from shared_tensor.node import Node
+
         super().prepare()
-        if not self._is_started:
-            self._loop.run_until_complete(self._node.start())
-            self._is_started = True
+        if self._node is not None:
+            self._loop.run_until_complete(self._node.shutdown())
+        self._node = Node()
+        self._loop.run_until_complete(self._node.start())
 
 
 def fresh_memory() -> Any:
@@ -111,21 +115,26 @@ class Copy(Publication):
 
 
 class File:
-    """Publishes a safetensors file, or only reads it into memory that was not used before."""
+    """Publishes a safetensors file, or only reads it into fresh memory. Both have freed as much memory just before."""
 
-    def __init__(self, names: Any, publishes: bool) -> None:
+    def __init__(self, names: Any, folder: str, publishes: bool) -> None:
         self._names, self._publishes, self._memory = names, publishes, None
-        self._folder = tempfile.TemporaryDirectory()
-        self._path = os.path.join(self._folder.name, "weights.safetensors")
+        self._path = os.path.join(folder, "weights.safetensors")
 
     def prepare(self) -> None:
-        self._memory = None if self._publishes else fresh_memory()
+        if self._publishes:
+            self._names.remove("file")
+            time.sleep(0.5)  # the server frees it in the background
+        else:
+            self._memory = fresh_memory()
         if not os.path.exists(self._path):
             self._names.get("weights").save(self._path)
+            with open(self._path, "rb") as file:
+                os.fsync(file.fileno())  # else the disk and the kernel are busy with it during the measurement
 
     def __call__(self) -> None:
         if self._publishes:
-            self._names.publish_file("weights", self._path)
+            self._names.publish_file("file", self._path)
             return
         with open(self._path, "rb", buffering=0) as file:
             left = memoryview(self._memory).cast("B")
@@ -150,6 +159,8 @@ def ours(address: str) -> Operations:
     daemon, provider, passing = (shared_tensor.Client(url, framework="numpy", timeout=120) for url in address.split())
     plain = provider.options(framework="none")
     names = shared_tensor.NamedTensors(daemon)
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
     elsewhere = shared_tensor.NamedTensors(shared_tensor.Client(address.split()[0], local_socket="none", timeout=120))
     return {
         "ping": lambda: daemon.call("server.ping"),
@@ -166,8 +177,8 @@ def ours(address: str) -> Operations:
         "push": Publication(lambda arrays: elsewhere.publish("weights", arrays)),
         "born": Born(names),
         "copy": Copy(),
-        "file": File(names, publishes=True),
-        "read": File(names, publishes=False),
+        "file": File(names, folder, publishes=True),
+        "read": File(names, folder, publishes=False),
     }
 
 
