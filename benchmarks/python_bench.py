@@ -329,13 +329,14 @@ def weights(options: argparse.Namespace, pythons: dict[str, str]) -> None:
     in memory that the server has not used before; from the third version on a server can reuse the memory of older
     versions."""
     row = "shared_tensor"
-    costs: dict[str, list[float]] = {name: [] for name in COSTS}
+    costs: dict[str, list[float]] = {}
     rounds: dict[str, list[Times]] = {title: [] for title in [row, *(NAMES[name] for name in pythons)]}
     for _ in range(2):
         with ours(None) as (contestant, *_):
             rounds[row].append(versions(contestant, own=False))
-            for name, times in costs_of_one_copy(contestant).items():
-                costs[name] += times
+            for group in COSTS:
+                for name, times in by_turns_in_one_process(contestant, group).items():
+                    costs.setdefault(name, []).extend(times)
         for name, python in pythons.items():
             before = rounds[NAMES[name]]
             if any(published + attached > 20e6 for times in before for published, attached in times):
@@ -362,15 +363,16 @@ def weights(options: argparse.Namespace, pythons: dict[str, str]) -> None:
     target("a file published, beside reading it into fresh memory", figures, "file", "read", 1.2)
 
 
-COSTS = ["publish", "node", "push", "copy", "born", "file", "read"]  # operations of our callers: python_bench_peers.py
+# Operations of our callers: python_bench_peers.py. Few at a time: pages that this machine has not used before are dear.
+COSTS = [["publish", "push", "copy", "born"], ["node", "copy"], ["file", "read"]]
 
 
-def costs_of_one_copy(contestant: Contestant) -> dict[str, list[float]]:
+def by_turns_in_one_process(contestant: Contestant, operations: list[str]) -> dict[str, list[float]]:
     with contextlib.ExitStack() as stack:
         caller = stack.enter_context(contestant.caller())
-        seen: dict[str, list[float]] = {name: [] for name in COSTS}
+        seen: dict[str, list[float]] = {name: [] for name in operations}
         for _ in range(5):
-            for name in COSTS:
+            for name in operations:
                 caller.ask(f"prepare {name}")
                 seen[name].append(caller.ask(f"once {name}"))
         return seen

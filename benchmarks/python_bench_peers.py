@@ -16,12 +16,10 @@ read them into fresh memory. Only the packages of the named peer need to be inst
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import functools
 import json
 import os
-import shutil
 import statistics
 import sys
 import tempfile
@@ -117,9 +115,10 @@ class Copy(Publication):
 class File:
     """Publishes a safetensors file, or only reads it into fresh memory. Both have freed as much memory just before."""
 
-    def __init__(self, names: Any, folder: str, publishes: bool) -> None:
+    _path = ""  # the file has no name, so that it ends with this process, however that ends
+
+    def __init__(self, names: Any, publishes: bool) -> None:
         self._names, self._publishes, self._memory = names, publishes, None
-        self._path = os.path.join(folder, "weights.safetensors")
 
     def prepare(self) -> None:
         if self._publishes:
@@ -127,10 +126,13 @@ class File:
             time.sleep(0.5)  # the server frees it in the background
         else:
             self._memory = fresh_memory()
-        if not os.path.exists(self._path):
-            self._names.get("weights").save(self._path)
-            with open(self._path, "rb") as file:
-                os.fsync(file.fileno())  # else the disk and the kernel are busy with it during the measurement
+        if not File._path:
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "weights.safetensors")
+                self._names.get("weights").save(path)
+                file = os.open(path, os.O_RDONLY)
+            os.fsync(file)  # else the disk and the kernel are busy with it during the measurement
+            File._path = f"/proc/self/fd/{file}"
 
     def __call__(self) -> None:
         if self._publishes:
@@ -159,8 +161,6 @@ def ours(address: str) -> Operations:
     daemon, provider, passing = (shared_tensor.Client(url, framework="numpy", timeout=120) for url in address.split())
     plain = provider.options(framework="none")
     names = shared_tensor.NamedTensors(daemon)
-    folder = tempfile.mkdtemp()
-    atexit.register(shutil.rmtree, folder)
     elsewhere = shared_tensor.NamedTensors(shared_tensor.Client(address.split()[0], local_socket="none", timeout=120))
     return {
         "ping": lambda: daemon.call("server.ping"),
@@ -177,8 +177,8 @@ def ours(address: str) -> Operations:
         "push": Publication(lambda arrays: elsewhere.publish("weights", arrays)),
         "born": Born(names),
         "copy": Copy(),
-        "file": File(names, folder, publishes=True),
-        "read": File(names, folder, publishes=False),
+        "file": File(names, publishes=True),
+        "read": File(names, publishes=False),
     }
 
 
