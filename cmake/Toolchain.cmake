@@ -20,8 +20,10 @@ if(PROJECT_IS_TOP_LEVEL)
 
   find_program(SHARED_TENSOR_CCACHE ccache)
   if(SHARED_TENSOR_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    set(CMAKE_C_COMPILER_LAUNCHER ${SHARED_TENSOR_CCACHE})
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${SHARED_TENSOR_CCACHE})
+    # So that clones, and build folders of the same depth, share what they compile.
+    set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${SHARED_TENSOR_CCACHE})
+    set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
   endif()
 
   include(CheckLinkerFlag)

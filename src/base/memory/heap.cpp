@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
@@ -35,9 +36,18 @@ void release_reserve() {
     ::munmap(pages, kReserveBytes);
 }
 
+/// Each arena of glibc takes 64 MiB of addresses for good, and there may be 8 for each core: under a limit they would
+/// leave nothing for the stacks of threads.
+void limit_arenas_under_limit_of_addresses() {
+    constexpr int kArenas = 2;
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) ::mallopt(M_ARENA_MAX, kArenas);
+}
+
 }  // namespace
 
 void keep_memory_reserve() {
+    limit_arenas_under_limit_of_addresses();
     if (!take_reserve()) throw std::bad_alloc();
     is_kept.store(true);
     std::set_new_handler(&release_reserve);

@@ -85,16 +85,21 @@ def files(count):
     return Limit(f"ulimit -n {count}", before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count)))
 
 
+def announce_address_space():
+    """So that the daemon finds a limit when it starts."""
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 46, 1 << 46))
+
+
 def limit_address_space(pid):
     """So much more than it has now: libtorch alone takes gigabytes of addresses."""
     used = int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.prlimit(pid, resource.RLIMIT_AS, (used + 400 * MIB, used + 400 * MIB))
+    resource.prlimit(pid, resource.RLIMIT_AS, (used + 150 * MIB, used + 150 * MIB))
 
 
 LIMITS = [
     files(256),
     files(1024),
-    Limit("ulimit -v", after=limit_address_space),
+    Limit("ulimit -v", before=announce_address_space, after=limit_address_space),
     Limit("pids.max 100", group=lambda: Group("pids", {"pids.max": 100})),
     Limit("512 MiB of memory", group=lambda: Group("memory", {"memory.max": 512 * MIB,
                                                               "memory.limit_in_bytes": 512 * MIB})),
