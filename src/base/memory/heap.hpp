@@ -9,8 +9,8 @@ namespace shared_tensor {
 
 /// Reserves 16 MiB of address space, without using any page, for the moment when memory runs out. The first allocation
 /// by `operator new` that fails then frees the reserve and succeeds, so that errors can be sent and GET /healthz
-/// answered. Sets the std::new_handler, so it is for programs, not for libraries. Under a limit of address space (ulimit
-/// -v) it also bounds what the heap takes of it for threads. Call it once, before other threads start.
+/// answered. Sets the std::new_handler, so it is for programs, not for libraries. Under a limit of address space
+/// (ulimit -v) it also bounds what the heap takes of it for threads. Call it once, before other threads start.
 void keep_memory_reserve();
 
 /// Whether the reserve exists or could be taken again now; true if no reserve was asked for. While it is false, reject
