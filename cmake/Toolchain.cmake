@@ -20,7 +20,7 @@ if(PROJECT_IS_TOP_LEVEL)
 
   find_program(SHARED_TENSOR_CCACHE ccache)
   if(SHARED_TENSOR_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    # So that clones, and build folders of the same depth, share what they compile.
+    # So that build folders of the same depth share what they compile, the Python wheel's too.
     set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} ${SHARED_TENSOR_CCACHE})
     set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
     set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})

@@ -50,6 +50,7 @@ struct CommandLine {
     std::string name;                          ///< put: the name; empty: the name of the file
     std::optional<std::uint64_t> if_version;   ///< put, delete
     std::optional<std::uint64_t> base;         ///< put
+    std::optional<std::uint64_t> as_version;   ///< put
     std::string previous;                      ///< get: a file; empty: none
     bool swarm = false;                        ///< get
     std::chrono::milliseconds linger{0};       ///< get --swarm

@@ -90,7 +90,7 @@ bool is_far(const CommandLine& line, const Client& client) {
 Published put_one(const CommandLine& line, const Client& client, const std::string& path) {
     const NamedTensors names(client);
     const std::string name = line.name.empty() ? stem(path) : line.name;
-    const PutOptions options{line.if_version, {}, line.base};
+    const PutOptions options{line.if_version, {}, line.base, line.as_version};
     const bool far = is_far(line, client);
     if (path.ends_with(".safetensors"))
         return with_file(path, [&] {

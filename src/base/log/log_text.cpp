@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
+#include <cstdio>
 #include <utility>
 
 #include "base/bytes/control_characters.hpp"
@@ -113,9 +114,12 @@ std::string escaped(std::string_view character) {
     if (first == '\n') return "\\n";
     const std::size_t control = control_length(character);
     if (control == 0) return std::string(character);
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    const auto code = static_cast<unsigned char>(character[control - 1]);  // the second byte of U+0080 is 0x80
-    return std::string("\\u00") + kDigits[code >> 4] + kDigits[code & 15];
+    constexpr unsigned kLow = 0x3F;  // the bits of a byte that follows the first one
+    unsigned code = static_cast<unsigned char>(character[control - 1]);  // the second byte of U+0080 is 0x80
+    if (control == 3) code = 0x2000 | (static_cast<unsigned char>(character[1]) & kLow) << 6 | (code & kLow);
+    std::array<char, sizeof "\\u202e"> text{};
+    std::snprintf(text.data(), text.size(), "\\u%04x", code);
+    return text.data();
 }
 
 }  // namespace

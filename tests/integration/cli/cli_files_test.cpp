@@ -139,6 +139,8 @@ TEST_CASE_METHOD(Files, "A safetensors file is published as a set and written ag
     CHECK(run({"put", npy, "--name", "x"}).out == "x, version 1, 3 B\n");
     CHECK(run({"put", npy, "--name", "x", "--if-version", "0"}).code == 1);
     CHECK(run({"put", npy, "--name", "x", "--require", shares ? "shm" : "body"}).code == 0);
+    CHECK(run({"put", npy, "--name", "x", "--as-version", "70"}).out == "x, version 70, 3 B\n");
+    CHECK(run({"put", npy, "--name", "x", "--as-version", "70"}).code == 1);
     CHECK(run({"get", "y"}).code == 1);
 
     const std::string changed = folder.file("changed.safetensors");

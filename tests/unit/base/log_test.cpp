@@ -148,6 +148,8 @@ TEST_CASE("no text can fake a line or talk to the terminal", "[util][log]") {
             "31m\xc2\x9f\xc2\xa0\xc3\x9b\xc2");
     });
     CHECK(of_two_bytes.ends_with("a b 31m \xc2\xa0\xc3\x9b\xc2\n"));
+    const auto of_three_bytes = logged([] { log::info("a\u2028b\u202ec\u2066d\u2069e\u2027f\u202fg\u2065h\u206ai"); });
+    CHECK(of_three_bytes.ends_with("a b c d e\u2027f\u202fg\u2065h\u206ai\n"));
 }
 
 TEST_CASE("control characters of two bytes are blanks in fields and details, and escaped in JSON", "[util][log]") {
@@ -165,6 +167,8 @@ TEST_CASE("control characters of two bytes are blanks in fields and details, and
     CHECK(json.find('\xc2') == std::string::npos);
     CHECK(json.find("cert:a\\u009bb") != std::string::npos);
     CHECK(json.find("\\\"\\u0080") != std::string::npos);
+    const log::Entry turned{.level = log::Level::warn, .message = "\u202e\u2066\u202f"};
+    CHECK(log::body_of(log::Format::json, turned, nullptr).text.find("\\u202e\\u2066\u202f") != std::string::npos);
     CHECK(nlohmann::json::parse('{' + json + '}').at("principal") ==
           "cert:a\xc2\x9b"
           "b");

@@ -184,7 +184,7 @@ TEST_CASE("names that cannot be are rejected with the reason", "[tensor_store]")
          {"a"sv, "weights"sv, "w 1"sv, "llama-7b"sv, "l"sv, "a.npy.x"sv, "größe"sv, "$x"sv, ".hidden"sv})
         CHECK(tensor_name_rejection(name).empty());
     for (const std::string_view name : {""sv, "l-1"sv, "a/b"sv, "x.npy"sv, "x.safetensors"sv, "x.raw"sv, "a\nb"sv,
-                                        "."sv, ".."sv, "\xff"sv, "a\0b"sv, "a\xc2\x85"sv})
+                                        "."sv, ".."sv, "\xff"sv, "a\0b"sv, "a\xc2\x85"sv, "a\u202eb"sv})
         CHECK_FALSE(tensor_name_rejection(name).empty());
     CHECK_FALSE(tensor_name_rejection(longest + 'x').empty());
     CHECK(member_name_rejection("layers/0.weight.npy").empty());
