@@ -79,8 +79,8 @@ public:
     /// Pulls the version that `options` ask for; `options.memory` is not used. `token`: of the user of `server` for
     /// whom the version is published; empty if the server has no tokens. Blocks. Throws as NamedTensors::pull() does.
     /// Errors of `server` itself have texts that begin with "the server of this process": NotAuthorised for a token
-    /// that it does not know, InvalidParams for a member of a set, ServerOutOfMemory beyond its limits, ShuttingDown.
-    /// Throws std::invalid_argument for rows or a part of a tensor.
+    /// that it does not know or that may not publish, InvalidParams for a member of a set, ServerOutOfMemory beyond its
+    /// limits, ShuttingDown. Throws std::invalid_argument for rows or a part of a tensor.
     NamedTensorCopy(const Server& server, const std::string& token, const NamedTensors& from, std::string_view name,
                     PullOptions options = {});
     std::uint64_t version() const { return version_; }

@@ -239,6 +239,7 @@ bool NamedTensors::can_seal(const std::string& owner, const codec::TensorPointer
 
 NamedTensors::Placed NamedTensors::place(const std::string& owner, const tensor::TensorMap& tensors) const {
     tensor::TensorSet set = tensor::gather_set(tensors, block_for(owner));
+    tensor::check_bools(set.manifest, set.data->tensor().data());
     const std::uint64_t bytes = set.data->bytes();
     return {value_of_block(block_of(std::move(set))), bytes};
 }

@@ -318,6 +318,10 @@ TEST_CASE("A node publishes under the conditions and with the rights of a client
     rejects("set", {.version = 0}, "version");
     rejects("set/a", {}, "name");
     CHECK_THROWS_AS(node.publish("set", filled(1), {.base = 2}), InvalidParams);
+    const TensorRef two = tensor_of(std::vector<std::uint8_t>{2});
+    const TensorRef no_bool = two.view(two.mutable_data(), DType::bool_, {1}, {});
+    CHECK_THROWS_AS(node.publish("odd", TensorMap{{"a", no_bool}}), InvalidParams);
+    CHECK_THROWS_AS(node.publish("odd", no_bool), InvalidParams);
     CHECK(node.publish("set", filled(1), {.if_version = 2, .version = 7}).version == 7);
 
     for (const std::string& token : {other, std::string(), secret + "0"}) {
