@@ -26,8 +26,8 @@ Published NamedTensorCopy::publish() {
     if (!pulled_) throw std::logic_error("NamedTensorCopy::publish() was called before");
     const NamedTensor::Content& pulled = pulled_->content();
     const PutOptions options{.metadata = pulled.metadata, .version = pulled.version};
-    Published published = node::publish(all_, owner_, pulled.name, {pulled.tensor, pulled.members}, options,
-                                        node::Tensors::of_nobody_else);
+    Published published =
+        node::publish(all_, owner_, pulled.name, {pulled.tensor, pulled.members}, options, node::Take::memory);
     pulled_.reset();
     return published;
 }

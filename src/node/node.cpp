@@ -182,7 +182,7 @@ public:
             server::Services& all = server.services();
             const std::string own_name(name);
             const std::string owner = node::publisher_of(all, options.client.token, own_name);
-            return node::publish(all, owner, own_name, std::move(content), how, node::Tensors::of_the_caller);
+            return node::publish(all, owner, own_name, std::move(content), how, node::Take::copy);
         });
     }
     const ProcessMark process;

@@ -32,8 +32,8 @@ auto or_error(Work work) {
     }
 }
 
-NamedTensors::Placed placed_in(const NamedTensors& names, const std::string& owner, Content content, Tensors whose) {
-    const bool copies = whose == Tensors::of_the_caller;
+NamedTensors::Placed placed_in(const NamedTensors& names, const std::string& owner, Content content, Take take) {
+    const bool copies = take == Take::copy;
     if (content.tensor != nullptr)
         return copies ? names.place(owner, content.tensor) : names.place_own(owner, content.tensor);
     return copies ? names.place(owner, content.members) : names.place_own(owner, std::move(content.members));
@@ -64,11 +64,11 @@ tensor::Block block_for(server::Services& all, const std::string& owner, const s
 }
 
 Published publish(server::Services& all, const std::string& owner, const std::string& name, Content content,
-                  const PutOptions& options, Tensors whose) {
+                  const PutOptions& options, Take take) {
     const server::NamedMetadata metadata(options.metadata.begin(), options.metadata.end());
     const std::uint64_t bytes = content.bytes();
     const auto place = [&] {
-        NamedTensors::Placed placed = placed_in(all.names, owner, std::move(content), whose);
+        NamedTensors::Placed placed = placed_in(all.names, owner, std::move(content), take);
         placed.value->metadata = metadata;
         return placed;
     };

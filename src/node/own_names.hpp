@@ -31,11 +31,12 @@ struct Content {
     bool is_on_device() const;
 };
 
-/// Whose the tensors are: those of a caller are copied, because it may write to them later.
-enum class Tensors { of_the_caller, of_nobody_else };
+/// `copy`: the tensors are their caller's, who may write to them later. `memory`: nobody writes to them any more, so
+/// they stay where they are if the server can share that memory.
+enum class Take { copy, memory };
 
 /// Publishes the content as tensor.put does. Throws InvalidParams, ServerOutOfMemory, ShuttingDown.
 Published publish(server::Services& all, const std::string& owner, const std::string& name, Content content,
-                  const PutOptions& options, Tensors whose);
+                  const PutOptions& options, Take take);
 
 }  // namespace shared_tensor::node

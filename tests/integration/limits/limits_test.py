@@ -87,7 +87,8 @@ def files(count):
 
 def announce_address_space():
     """So that the daemon finds a limit when it starts."""
-    resource.setrlimit(resource.RLIMIT_AS, (1 << 46, 1 << 46))
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 46 if hard == resource.RLIM_INFINITY else hard, hard))
 
 
 def limit_address_space(pid):
