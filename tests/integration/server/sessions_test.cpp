@@ -15,7 +15,7 @@ struct Silero : Calls {
     Silero() : Calls(port_of_daemon()) {}
 
     static int port_of_daemon() {
-        static Daemon daemon(with_plugins({"--model", std::string("vad=") + kSileroModel}));
+        static SharedDaemon daemon(with_plugins({"--model", std::string("vad=") + kSileroModel}));
         return daemon.port();
     }
     HeaderList open_session() const {

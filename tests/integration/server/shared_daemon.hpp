@@ -13,7 +13,7 @@ inline Words with_plugins(const Words& options = {}) {
 
 /// One daemon for all tests of this process that ask nothing special of it: a start takes a second.
 inline int shared_daemon() {
-    static Daemon daemon(with_plugins({"--workers", "4"}));
+    static SharedDaemon daemon(with_plugins({"--workers", "4"}));
     return daemon.port();
 }
 
