@@ -72,7 +72,6 @@ SHARED_TENSOR_DETAIL_ERROR(UnknownOrExpired);      ///< -32005
 SHARED_TENSOR_DETAIL_ERROR(TransportNotPossible);  ///< -32006; data: a reason for each transport
 SHARED_TENSOR_DETAIL_ERROR(NotAuthorised);         ///< -32007
 SHARED_TENSOR_DETAIL_ERROR(ServerOutOfMemory);     ///< -32008
-SHARED_TENSOR_DETAIL_ERROR(ShuttingDown);          ///< -32009
 SHARED_TENSOR_DETAIL_ERROR(InputFailed);           ///< -32010; data: item, the id of the batch item that failed
 /// -32011: the server ended while the call with this idempotency key ran, so it may have run or not. It is not run
 /// again.
@@ -87,6 +86,19 @@ public:
               bool may_have_run = true)
         : RpcError(code, message, std::move(data), text), may_have_run_(may_have_run) {}
     /// False when nothing was sent: then the call had no effect.
+    bool may_have_run() const noexcept { return may_have_run_; }
+
+private:
+    bool may_have_run_;
+};
+
+/// The server is ending. Code -32009.
+class [[gnu::visibility("default")]] ShuttingDown : public RpcError {
+public:
+    ShuttingDown(int code, const std::string& message, std::string data = {}, const std::string& text = {},
+                 bool may_have_run = false)
+        : RpcError(code, message, std::move(data), text), may_have_run_(may_have_run) {}
+    /// True when the server's drain time ended while the call ran; false when the call was rejected before it ran.
     bool may_have_run() const noexcept { return may_have_run_; }
 
 private:

@@ -53,6 +53,8 @@ void translate(const std::exception_ptr& thrown, void*) {
         raise(error, "TransportFailure", nb::bool_(error.may_have_run()));
     } catch (const Cancelled& error) {
         raise(error, "Cancelled", nb::bool_(error.may_have_run()));
+    } catch (const ShuttingDown& error) {
+        raise(error, "ShuttingDown", nb::bool_(error.may_have_run()));
     } catch (const TensorExpired& error) {
         raise(error, "TensorExpired", nb::none());
     } catch (const ResultMismatch& error) {

@@ -108,6 +108,9 @@ class ServerOutOfMemory(SharedTensorServerError, MemoryError):
 class ShuttingDown(SharedTensorServerError):
     """The server is ending (-32009)."""
 
+    may_have_run: bool = False
+    """True if the server's drain time ended while the call ran. False if the call was rejected before it ran."""
+
 
 class InputFailed(SharedTensorServerError):
     """An item of a batch failed, and this item needs its result (-32010). `data`: item."""
@@ -163,7 +166,7 @@ def _make(kind: str, code: int, message: str, data: str, text: str, may_have_run
     if chosen is FunctionFailed and isinstance(decoded, dict) and decoded.get("type") == "WorkerDied":
         chosen = WorkerDied
     error = chosen(text, code=code, message=message, data=decoded)
-    if isinstance(error, (Cancelled, TransportFailure)) and may_have_run is not None:
+    if isinstance(error, (Cancelled, ShuttingDown, TransportFailure)) and may_have_run is not None:
         error.may_have_run = may_have_run
     if isinstance(error, FunctionFailed) and isinstance(error.data, dict) and "traceback" in error.data:
         # An exception without add_note() (Python 3.10) keeps the note all the same, and notebooks show it.

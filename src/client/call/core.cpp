@@ -168,9 +168,8 @@ std::string Core::session_for(const Outgoing& request) const {
     return named.empty() ? ports().session() : named;
 }
 
-/// Returns when to repeat a failed try; nothing if it must not be repeated.
-std::optional<SteadyTime> Core::next_try(const RpcError& error, const CallOptions& options, const Times& times,
-                                         int& tries) {
+/// Returns when to repeat a failed try. If it must not be repeated, throws `error`, the exception that is handled now.
+SteadyTime Core::next_try(const RpcError& error, const CallOptions& options, Times& times, int& tries) {
     const bool made_progress = tries == 0;
     tries = std::max(tries, 1);
     const milliseconds asked =
@@ -184,7 +183,13 @@ std::optional<SteadyTime> Core::next_try(const RpcError& error, const CallOption
         pause = is_start(error, times) ? kStartPause : pause_after(error, options, tries++);
     }
     const SteadyTime next = later(clock().now(), pause.value_or(milliseconds(0)));
-    if (!pause || next >= times.deadline || is_shut_down()) return std::nullopt;
+    const bool began = may_have_run(error);
+    if (!pause || next >= times.deadline || is_shut_down()) {
+        const bool is_failure = dynamic_cast<const TransportFailure*>(&error) != nullptr;
+        if (!is_failure || began || !times.may_have_run) throw;
+        throw TransportFailure(std::string(error.what()) + " in this try, but an earlier one may have run", true);
+    }
+    times.may_have_run |= !times.of_transfer && began;
     return made_progress && asked.count() == 0 ? kAtOnce : next;
 }
 

@@ -174,8 +174,7 @@ public:
 
 private:
     friend class Transfer;
-    std::optional<SteadyTime> next_try(const RpcError& error, const CallOptions& options, const Times& times,
-                                       int& tries);
+    SteadyTime next_try(const RpcError& error, const CallOptions& options, Times& times, int& tries);
     net::ClientResponse exchange(const net::ClientRequest& request) const;
     Incoming send_within(Times times, const Outgoing& request, const CallOptions& options, Receipt* receipt);
     Incoming send_tries(const Outgoing& request, const CallOptions& options, Times& times, Receipt* receipt);
@@ -234,11 +233,7 @@ auto Core::retried(const CallOptions& options, Times& times, Attempt attempt) {
             throw Cancelled(error.code(), error.message(), error.data(),
                             std::string(error.what()) + " in this try, but an earlier one may have run");
         } catch (const RpcError& error) {
-            const auto next = next_try(error, options, times, tries);
-            if (!next) throw;
-            again = *next;
-            const auto* failure = dynamic_cast<const TransportFailure*>(&error);
-            times.may_have_run |= !times.of_transfer && failure != nullptr && failure->may_have_run();
+            again = next_try(error, options, times, tries);
         }
         if (again != kAtOnce) sleep_until(again, options.stop);
         here().retries.fetch_add(1, std::memory_order_relaxed);

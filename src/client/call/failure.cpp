@@ -91,6 +91,7 @@ ErrorDetails details_in(const Json& data) {
     details.parameter = json_rpc::text_member(data, "parameter");
     details.got = json_rpc::text_member(data, "got");
     details.kind = json_rpc::text_member(data, "kind");
+    if (const auto began = data.find("may_have_run"); began != data.end()) details.may_have_run = *began == true;
     constexpr std::uint64_t kLongest = 60'000;
     if (const auto hint = data.find("retry_after_ms"); hint != data.end() && hint->is_number_unsigned())
         details.retry_after = std::chrono::milliseconds(std::min(hint->get<std::uint64_t>(), kLongest));
@@ -101,8 +102,9 @@ ErrorDetails details_in(const Json& data) {
 template <class Base>
 class ServerError final : public Base, public ErrorDetails {
 public:
-    ServerError(const json_rpc::Error& error, std::string_view method)
-        : Base(error.code, error.message, data_text(error.data), text_for_people(error, method)),
+    template <class... More>
+    ServerError(const json_rpc::Error& error, std::string_view method, More... more)
+        : Base(error.code, error.message, data_text(error.data), text_for_people(error, method), more...),
           ErrorDetails(details_in(error.data)) {}
 };
 
@@ -143,7 +145,8 @@ void throw_error(const json_rpc::Error& error, std::string_view method) {
         case ErrorCode::transport_not_possible: throw ServerError<TransportNotPossible>(error, method);
         case ErrorCode::not_authorised: throw ServerError<NotAuthorised>(error, method);
         case ErrorCode::out_of_memory: throw ServerError<ServerOutOfMemory>(error, method);
-        case ErrorCode::shutting_down: throw ServerError<ShuttingDown>(error, method);
+        case ErrorCode::shutting_down:
+            throw ServerError<ShuttingDown>(error, method, details_in(error.data).may_have_run);
         case ErrorCode::input_failed: throw ServerError<InputFailed>(error, method);
         case ErrorCode::outcome_unknown: throw ServerError<OutcomeUnknown>(error, method);
         default: throw ServerError<RpcError>(error, method);
@@ -212,11 +215,15 @@ void throw_of_parent(std::string_view what, std::string_view instead) {
 }
 
 bool is_safe_to_repeat(const RpcError& error, const CallOptions& options) {
-    // Rejected before anything ran. A server that shuts down is often back soon.
-    if (error.is(ErrorCode::busy) || error.is(ErrorCode::shutting_down)) return true;
+    // A server that shuts down is often back soon.
+    const bool is_rejection = error.is(ErrorCode::busy) || error.is(ErrorCode::shutting_down);
+    if (!is_rejection && dynamic_cast<const TransportFailure*>(&error) == nullptr) return false;
+    return !may_have_run(error) || options.idempotent || !options.idempotency_key.empty();
+}
+
+bool may_have_run(const RpcError& error) {
     const auto* failure = dynamic_cast<const TransportFailure*>(&error);
-    if (failure == nullptr) return false;
-    return !failure->may_have_run() || options.idempotent || !options.idempotency_key.empty();
+    return failure != nullptr ? failure->may_have_run() : details_of(error).may_have_run;
 }
 
 bool is_about_session(const json_rpc::Error& error) {

@@ -18,6 +18,7 @@ namespace shared_tensor::client {
 struct ErrorDetails {
     std::string parameter, got;                ///< with -32602; else empty
     std::string kind;                          ///< with -32005: "session", "task", "lease" ...; else empty
+    bool may_have_run = false;                 ///< with -32009: the server ended while the call ran
     std::chrono::milliseconds retry_after{0};  ///< the server's minimum delay before a retry; a minute at most
 };
 
@@ -54,6 +55,9 @@ void check_stop(const CallOptions& options, std::string_view method);
 
 /// Throws TransportFailure, because `what` was made before a fork and is used in the child. `instead` says what to do.
 [[noreturn]] void throw_of_parent(std::string_view what, std::string_view instead);
+
+/// True for a TransportFailure or ShuttingDown of a call that may have run.
+bool may_have_run(const RpcError& error);
 
 /// True if the call may be sent again after `error`: it did not run, it is idempotent, or it has an idempotency key.
 bool is_safe_to_repeat(const RpcError& error, const CallOptions& options);

@@ -117,7 +117,8 @@ void Streaming::run() {
     const std::string where = setup_.method + ": " + setup_.core->url() + ": ";
     const bool down = setup_.core->is_shut_down();
     if (!down && end.code == net::CloseCode::going_away)  // the server may not have sent its answer
-        return fail(ShuttingDown(static_cast<int>(ErrorCode::shutting_down), "Shutting down", {}, where + end.reason));
+        return fail(
+            ShuttingDown(static_cast<int>(ErrorCode::shutting_down), "Shutting down", {}, where + end.reason, true));
     const std::string why =
         down ? "the client was shut down"
              : "the connection broke" + (end.reason.empty() ? std::string() : " (" + end.reason + ")");

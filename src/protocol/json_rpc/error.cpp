@@ -82,8 +82,13 @@ Error transport_not_possible(Json reasons) {
     return make_error(ErrorCode::transport_not_possible, {{"reasons", std::move(reasons)}});
 }
 
-Error shutting_down() {
-    return with_detail(ErrorCode::shutting_down, "the daemon takes no new calls; connect again once it is back");
+Error shutting_down(bool began) {
+    if (!began)
+        return with_detail(ErrorCode::shutting_down, "the daemon takes no new calls; connect again once it is back");
+    Error error = with_detail(ErrorCode::shutting_down,
+                              "the daemon ended while the call ran: repeat the call only if that does no harm");
+    error.data["may_have_run"] = true;
+    return error;
 }
 
 Error input_failed(Json item) {

@@ -45,7 +45,8 @@ inline Error out_of_memory(std::string_view detail) { return with_detail(ErrorCo
 /// A fault of the daemon itself. It tells nothing about the cause: log the cause where it is caught.
 inline Error internal_error() { return make_error(ErrorCode::internal_error); }
 Error method_not_found(std::string_view name);
-Error shutting_down();
+/// `began`: the function of the call had begun; then `data.may_have_run` is true, else it is not there.
+Error shutting_down(bool began = false);
 
 /// A wrong parameter; `parameter` is its name, or its position as text if it has no name.
 Error invalid_params(std::string_view parameter, std::string_view expected, std::string_view got);

@@ -325,7 +325,7 @@ bool Dispatcher::drain(SteadyTime deadline) {
     const bool streamed = streams_->lock().wait_until(deadline, [](std::size_t running) { return running == 0; });
     const bool done = pool_.drain(deadline) && streamed;
     for (const auto& execution : live())
-        execution->cancel(make_outcome(json_rpc::shutting_down()));
+        execution->stop_with_server();
     tasks_.close();
     return done;
 }

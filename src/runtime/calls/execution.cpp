@@ -164,12 +164,25 @@ void Execution::own_arguments() noexcept {
 
 void Execution::cancel(OutcomePointer outcome) {
     const auto never_ran = make_outcome(json_rpc::cancelled("the call was cancelled before it ran"));
+    cancel_with([&](Phase phase) { return outcome == nullptr && phase == Phase::waiting ? never_ran : outcome; });
+}
+
+void Execution::stop_with_server() {
+    const auto never_ran = make_outcome(json_rpc::shutting_down());
+    const auto began = make_outcome(json_rpc::shutting_down(true));
+    cancel_with([&](Phase phase) { return phase == Phase::waiting ? never_ran : began; });
+}
+
+/// `choose` gets the phase of a run that has not ended, and returns its outcome, or null: its function sets it.
+template <class Choose>
+void Execution::cancel_with(Choose choose) {
     bool unwanted = false;
+    OutcomePointer outcome;
     Ended ended;
     state_.with([&](State& state) {
         if (state.phase == Phase::done) return;  // join() still works, and returns its outcome
         unwanted = state.unwanted = true;
-        if (outcome == nullptr && state.phase == Phase::waiting) outcome = never_ran;
+        outcome = choose(state.phase);
         if (outcome != nullptr) ended = set_outcome(state, outcome);
     });
     if (unwanted) stop_.request_stop();

@@ -67,6 +67,8 @@ public:
     /// has begun ends when its function returns; with an `outcome` it ends at once, so that waiters do not wait for a
     /// function whose result is not wanted.
     void cancel(OutcomePointer outcome = nullptr);
+    /// As cancel(), with -32009, which says whether the run had begun.
+    void stop_with_server();
     /// Call it before the caller is answered while the function may still run. Takes over the memory that the caller
     /// lent and that is still in use, so that the function does not see what the caller writes there later.
     void own_arguments() noexcept;
@@ -169,6 +171,8 @@ private:
 
     static std::uint64_t next_number();
     void drop_waiter();
+    template <class Choose>
+    void cancel_with(Choose choose);
     struct Ended {
         bool is_set = false;  ///< this thread set the outcome
         Observers observers;

@@ -68,9 +68,17 @@ TEST_CASE(
 }
 
 TEST_CASE("A call that was sent and not answered is repeated only if it may run twice or has a key", "[client]") {
-    ScriptedClient once({breaks(), gives(7)}), twice({breaks(), gives(7)}), keyed({breaks(), gives(7)});
-    CHECK_THROWS_AS(once.call("f"), TransportFailure);
+    const Reply lost = GENERATE(breaks(), rejects(-32009, {{"may_have_run", true}}, 503));
+    ScriptedClient once({lost, gives(7)}), twice({lost, gives(7)}), keyed({lost, gives(7)});
+    CHECK_THROWS_AS(once.call("f"), RpcError);
     CHECK(once.tries() == 1);
+    ScriptedClient later({lost, is_not_there(), is_not_there(), is_not_there()});
+    try {
+        later.call_with({.idempotent = true}, "f");
+        FAIL("the last tries reached nobody");
+    } catch (const TransportFailure& error) {
+        CHECK(error.may_have_run());  // the first try
+    }
     CHECK(twice.call_with<int>({.idempotent = true}, "f") == 7);
     CHECK(keyed.call_with<int>({.idempotency_key = "k1"}, "f") == 7);
     for (const auto& request : keyed.sender->requests())
