@@ -241,8 +241,10 @@ public:
     /// mapped again: unchanged members are the tensors of `previous`, in the same memory. Blocks to which this process
     /// wrote, and blocks of less than 32 KiB or from another host, are fetched. For other hosts: PullOptions::previous.
     NamedTensor get(std::string_view name, const NamedTensor& previous) const;
-    /// Fetches some members of a set. Throws InvalidParams for a member that the set does not have.
-    NamedTensor get(std::string_view name, const std::vector<std::string>& members) const;
+    /// Fetches some members of a set. Throws InvalidParams for a member that the set does not have, and
+    /// UnknownOrExpired if `version` is not the current version.
+    NamedTensor get(std::string_view name, const std::vector<std::string>& members,
+                    std::optional<std::uint64_t> version = std::nullopt) const;
 
     /// Fetches `name`, or `set/member`, as a file in parallel ranges over several connections. Use it for servers on
     /// other hosts: get() uses one connection, and starts again if it breaks. If a connection breaks, received bytes

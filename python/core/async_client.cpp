@@ -29,7 +29,7 @@ public:
 
     /// Cancels all calls, and waits until their callbacks, which need the GIL, have returned.
     void close() {
-        const nb::gil_scoped_release release;
+        const WithoutGil without_gil;
         client_.reset();
     }
     AsyncCaller with(CallOptions options) const {
@@ -44,7 +44,7 @@ private:
 /// Tells a call's outcome to Python: done(result, exception, receipt), on a thread of the client.
 void finish(const PyValue& done, std::future<PyValue> outcome, const Receipt& receipt) {
     if (!nb::is_alive()) return;
-    nb::gil_scoped_acquire gil;
+    WithGil gil;
     nb::object result = nb::none(), exception = nb::none();
     try {
         result = outcome.get().object();
@@ -52,7 +52,8 @@ void finish(const PyValue& done, std::future<PyValue> outcome, const Receipt& re
         exception = exception_of(std::current_exception());
     }
     try {
-        done.object()(result, exception, receipt_of(receipt));
+        const nb::object function = done.object(), fields = receipt_of(receipt);
+        call_python(function, result, exception, fields);
     } catch (nb::python_error& error) {
         error.discard_as_unraisable("the end of an asynchronous call");
     }
@@ -66,10 +67,10 @@ struct PyAsyncTask {
 
 void define_async_client(nb::module_& module) {
     nb::class_<Stop>(module, "Stop").def(nb::init<>()).def("request", [](Stop& self) {
-        const nb::gil_scoped_release release;
+        const WithoutGil without_gil;
         self.source.request_stop();
     });
-    nb::class_<PyAsyncClient>(module, "AsyncClient")
+    nb::class_<PyAsyncClient>(module, "AsyncClient", nb::is_weak_referenceable())
         .def(
             "__init__",
             [](PyAsyncClient* self, std::size_t threads, const nb::kwargs& options) {
@@ -89,7 +90,7 @@ void define_async_client(nb::module_& module) {
                 const auto then = [done = PyValue(std::move(done)), receipt](std::future<PyValue> outcome) {
                     finish(done, std::move(outcome), *receipt);
                 };
-                const nb::gil_scoped_release release;
+                const WithoutGil without_gil;
                 caller.call_then<PyValue>(*receipt, then, method, arguments);
                 return stop;
             },

@@ -2,13 +2,13 @@
 
 // Calls that block: without the GIL, and a signal can end them.
 
-#include <cxxabi.h>
 #include <nanobind/nanobind.h>
 #include <unistd.h>
 
 #include <functional>
 #include <optional>
 #include <stop_token>
+#include <type_traits>
 #include <utility>
 
 #include <shared_tensor/client.hpp>
@@ -18,55 +18,51 @@
 
 namespace shared_tensor::python {
 
-/// The class Client of the module.
+/// The class Client of the module. Its end may be that of a session, which the server is told.
 struct PyClient {
     Client client;
-};
 
-/// Gives up the GIL while it lives. If the interpreter has ended meanwhile, the thread waits until the process ends:
-/// Python before 3.14 unwinds the stack of such a thread, and no C++ function that is noexcept survives that.
-class WithoutGil {
-public:
-    WithoutGil() : thread_(PyEval_SaveThread()) {}
-    WithoutGil(const WithoutGil&) = delete;
-    WithoutGil& operator=(const WithoutGil&) = delete;
-    ~WithoutGil() {
-        try {
-            PyEval_RestoreThread(thread_);
-        } catch (const abi::__forced_unwind&) {
-            while (true)
-                ::pause();
-        }
+    explicit PyClient(Client made) : client(std::move(made)) {}
+    PyClient(PyClient&&) = default;
+    ~PyClient() {
+        const WithoutGil without_gil;
+        const Client ended = std::move(client);
     }
-
-private:
-    PyThreadState* const thread_;
 };
 
 /// Runs `work` without the GIL. Tensors that it reads are passed to `convert`. If a signal arrives while it waits and
-/// the signal's handler in Python raises, `cancel` is called, and the handler's exception is thrown.
+/// the signal's handler in Python raises, `cancel` is called, and the handler's exception is thrown once `work` ends.
 template <class Work>
 auto blocking(nb::handle convert, const std::function<void()>& cancel, Work work) {
     const ConvertTensors conversion(convert);
     std::optional<nb::python_error> raised;
-    try {
+    const auto run = [&] {
         const WithoutGil without_gil;
         std::optional<OnInterruption> interruption;
         if (::gettid() == ::getpid())
             interruption.emplace([&] {  // Python runs handlers on its main thread alone
                 if (raised) return;
                 {
-                    const nb::gil_scoped_acquire gil;
+                    const WithGil gil;
                     if (PyErr_CheckSignals() == 0) return;
                     raised.emplace();
                 }
                 cancel();
             });
         return work();
-    } catch (const Cancelled&) {
-        if (raised) throw *raised;
-        throw;
+    };
+    try {
+        if constexpr (std::is_void_v<decltype(work())>) {
+            run();
+            if (!raised) return;
+        } else {
+            auto result = run();
+            if (!raised) return result;
+        }
+    } catch (...) {
+        if (!raised) throw;
     }
+    throw nb::python_error(std::move(*raised));
 }
 
 /// Runs `work` with a client whose calls a signal can cancel.

@@ -49,6 +49,7 @@ struct PyStreamCall {
 };
 
 struct PyBatch {
+    std::stop_source stop;
     Batch batch;
 };
 
@@ -104,7 +105,13 @@ void define_client(nb::module_& module) {
                      return std::make_shared<StreamCall<PyValue>>(client.stream<PyValue>(method, arguments));
                  })};
              })
-        .def("batch", [](const PyClient& self) { return PyBatch{self.client.batch()}; })
+        .def("batch",
+             [](const PyClient& self) {
+                 std::stop_source stop;
+                 CallOptions options = self.client.options();
+                 options.stop = stop.get_token();
+                 return PyBatch{stop, self.client.with(std::move(options)).batch()};
+             })
         .def("new_session",
              [](const PyClient& self) {
                  return PyClient{blocking_call(nb::none(), self.client,
@@ -146,7 +153,7 @@ void define_client(nb::module_& module) {
         .def("url", [](const PyClient& self) { return self.client.url(); })
         .def("shutdown", [](const PyClient& self) {
             [&] {
-                const nb::gil_scoped_release release;
+                const WithoutGil without_gil;
                 self.client.shutdown();
             }();
         });
@@ -182,9 +189,10 @@ void define_tasks(nb::module_& module) {
         .def("on_progress",
              [](PyTask& self, nb::object report) {
                  self.task.on_progress([report = PyValue(std::move(report))](const TaskStatus& status) {
-                     const nb::gil_scoped_acquire gil;
+                     const WithGil gil;
                      try {
-                         report.object()(status_of(status));
+                         const nb::object function = report.object(), fields = status_of(status);
+                         call_python(function, fields);
                      } catch (nb::python_error& error) {
                          error.discard_as_unraisable("a callback of Task.on_progress");
                      }
@@ -218,7 +226,7 @@ void define_tasks(nb::module_& module) {
         .def("send", [](PyBatch& self) {
             Receipt receipt;
             blocking(
-                nb::none(), [] {}, [&] { self.batch.send(receipt); });
+                nb::none(), [&] { self.stop.request_stop(); }, [&] { self.batch.send(receipt); });
             return receipt_of(receipt);
         });
 }

@@ -38,7 +38,7 @@ void define_context(nb::module_& module) {
         .def(
             "progress",
             [](const PyContext& self, double fraction, const std::string& message) {
-                const nb::gil_scoped_release release;
+                const WithoutGil without_gil;
                 self.get().progress(fraction, message);
             },
             "fraction"_a, "message"_a = "", "Reports the progress to waiting callers: a fraction from 0 to 1.")
@@ -51,7 +51,7 @@ void define_context(nb::module_& module) {
         .def(
             "sleep",
             [](const PyContext& self, double seconds) {
-                const nb::gil_scoped_release release;
+                const WithoutGil without_gil;
                 return self.get().sleep_for(
                     std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds)));
             },
@@ -116,7 +116,7 @@ void define_context(nb::module_& module) {
     nb::class_<ItemReader>(module, "ItemReader").def("next", [](ItemReader& self) {
         std::optional<PyValue> item;
         {
-            const nb::gil_scoped_release release;
+            const WithoutGil without_gil;
             item = self.reader.next();
         }
         return item ? nb::make_tuple(item->object()) : nb::make_tuple();
@@ -127,7 +127,7 @@ void define_context(nb::module_& module) {
             [](ItemWriter& self, nb::object item) {
                 const PyValue value(std::move(item));
                 const KeepObjects keep;
-                const nb::gil_scoped_release release;
+                const WithoutGil without_gil;
                 return self.writer.write(value);
             },
             "item"_a.none());

@@ -44,10 +44,10 @@ CallFailure failure_of(nb::python_error& error, bool binding) {
 /// a new one, each time that it takes the GIL.
 void keep_thread_state() {
     struct Kept {
-        Kept() : state(PyGILState_Ensure()), thread(PyEval_SaveThread()) {}
+        Kept() : state(or_wait_for_the_end(PyGILState_Ensure)), thread(PyEval_SaveThread()) {}
         ~Kept() {
             if (!nb::is_alive()) return;
-            PyEval_RestoreThread(thread);
+            or_wait_for_the_end([this] { PyEval_RestoreThread(thread); });
             PyGILState_Release(state);
         }
         PyGILState_STATE state;
@@ -67,7 +67,7 @@ std::optional<CallFailure> guarded(bool binding, Work work) noexcept {
             return failure;
         }
         keep_thread_state();
-        const nb::gil_scoped_acquire gil;
+        const WithGil gil;
         try {
             work();
             return std::nullopt;
@@ -109,7 +109,8 @@ public:
                 const nb::object& seen;
                 ~End() { nb::cast<PyContext&>(seen).context = nullptr; }
             } end{seen};
-            const nb::object made = definition.attr("run")(arguments_.object(), seen);
+            const nb::object run = definition.attr("run"), arguments = arguments_.object();
+            const nb::object made = call_python(run, arguments, seen);
             const KeepObjects keep;
             write_value(result, made);
         });
@@ -163,7 +164,7 @@ public:
         write_attribute(index, "default", value);
     }
     void result_schema(ValueWriter schema) const override {
-        const nb::gil_scoped_acquire gil;
+        const WithGil gil;
         write_value(schema, definition_.object().attr("result_schema"));
     }
 
@@ -178,14 +179,15 @@ public:
                 const bool is_tensor = takes_tensor_[i] && reader.kind() == Kind::array;
                 given[nb::str(parameters_[i].name.c_str())] = is_tensor ? read_tensor(reader) : read_value(reader);
             }
-            binding.call = std::make_unique<PyCall>(definition_, PyValue(definition.attr("bind")(given)));
+            const nb::object bind = definition.attr("bind");
+            binding.call = std::make_unique<PyCall>(definition_, PyValue(call_python(bind, given)));
         });
         return binding;
     }
 
 private:
     void write_attribute(std::size_t index, const char* attribute, ValueWriter writer) const {
-        const nb::gil_scoped_acquire gil;
+        const WithGil gil;
         write_value(writer, definition_.object().attr("parameters")[index].attr(attribute));
     }
 

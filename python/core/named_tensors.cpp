@@ -78,7 +78,7 @@ nb::dict dict_of(const NamedTensorInfo& info) {
 TransferProgress progress_of(const nb::object& report) {
     if (report.is_none()) return {};
     return [&report](std::uint64_t bytes, std::uint64_t size) {
-        const nb::gil_scoped_acquire gil;
+        const WithGil gil;
         report(bytes, size);
     };
 }
@@ -126,7 +126,7 @@ NamedTensor get(const PyNamedTensors& self, const std::string& name, OptionalVer
     if (previous != nullptr) pull.previous = *previous;
     pull.progress = progress_of(progress);
     return self.with([&](const NamedTensors& names) {
-        if (members) return names.get(name, *members);
+        if (members) return names.get(name, *members, version);
         if (previous != nullptr && !remote) return names.get(name, *previous);
         return remote ? names.pull(name, pull) : names.get(name, version);
     });
@@ -149,7 +149,7 @@ void define_named_tensors(nb::module_& module) {
         .def("names", [](const NamedTensor& self) { return self.names(); })
         .def(
             "save", [](const NamedTensor& self, const std::string& path) { self.save(path); },
-            nb::call_guard<nb::gil_scoped_release>());
+            nb::call_guard<WithoutGil>());
 
     nb::class_<PyNamedTensors>(module, "NamedTensors")
         .def("__init__", [](PyNamedTensors* self, const PyClient& client) { new (self) PyNamedTensors{client.client}; })

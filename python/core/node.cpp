@@ -30,11 +30,11 @@ using nb::literals::operator""_a;
 class PyNode {
 public:
     explicit PyNode(NodeOptions options) {
-        const nb::gil_scoped_release release;
+        const WithoutGil without_gil;
         node_ = std::make_unique<Node>(std::move(options));
     }
     ~PyNode() {
-        const nb::gil_scoped_release release;
+        const WithoutGil without_gil;
         node_.reset();
     }
     PyNode(const PyNode&) = delete;
@@ -42,11 +42,11 @@ public:
 
     template <class Work>
     auto without_gil(Work work) const {
-        const nb::gil_scoped_release release;
+        const WithoutGil without_gil;
         return work(*node_);
     }
     void shutdown() {
-        const nb::gil_scoped_release release;
+        const WithoutGil without_gil;
         node_->shutdown();
     }
     std::string url() const { return node_->url(); }

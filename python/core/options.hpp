@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 
@@ -14,9 +15,11 @@ namespace shared_tensor::python {
 
 namespace nb = nanobind;
 
-/// Rounded up, so that a short time is not none.
+/// Rounded up, so that a short time is not none. More than thirty years are thirty years.
 inline std::chrono::milliseconds from_seconds(double seconds) {
-    return std::chrono::ceil<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+    constexpr double kLongest = 1e9;
+    return std::chrono::ceil<std::chrono::milliseconds>(
+        std::chrono::duration<double>(std::clamp(seconds, -kLongest, kLongest)));
 }
 inline double to_seconds(std::chrono::nanoseconds time) { return std::chrono::duration<double>(time).count(); }
 

@@ -1,6 +1,7 @@
 #include "module.hpp"
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -36,22 +37,23 @@ public:
     /// manager may have started this process.
     PyServer(const nb::list& definitions, ServerOptions options, std::size_t processes,
              std::vector<std::string> command, bool is_service)
-        : drain_time_(options.drain_time) {
+        : parts_(std::make_unique<Parts>()), drain_time_(options.drain_time) {
         Registry registry = registry_of(definitions);
-        const nb::gil_scoped_release release;
-        if (is_service) manager_.emplace().give_descriptors_to(options);
+        const WithoutGil without_gil;
+        Parts& parts = *parts_;
+        if (is_service) parts.manager.emplace().give_descriptors_to(options);
         if (processes > 0) {
-            workers_.emplace(ProcessOptions{
+            parts.workers.emplace(ProcessOptions{
                 .processes = processes, .command = std::move(command), .while_starting = [this] { check_signals(); }});
-            registry = workers_->share(registry);
-            options.worker_processes = [this] { return workers_->status(); };
+            registry = parts.workers->share(registry);
+            options.worker_processes = [workers = &*parts.workers] { return workers->status(); };
         }
-        server_.emplace(std::move(registry), std::move(options));
+        parts.server.emplace(std::move(registry), std::move(options));
     }
     ~PyServer() {
-        const nb::gil_scoped_release release;  // calls that run need it to end
-        server_.reset();
-        workers_.reset();
+        const WithoutGil without_gil;         // calls that run need it to end
+        if (!ended_) (void)parts_.release();  // a function still runs: it may use all this until the process ends
+        parts_.reset();
     }
     PyServer(const PyServer&) = delete;
     PyServer& operator=(const PyServer&) = delete;
@@ -60,31 +62,37 @@ public:
     void start(nb::object told_to_end) {
         const PyValue keep(std::move(told_to_end));
         told_to_end_ = &keep;
-        const nb::gil_scoped_release release;
-        if (workers_) workers_->start();
+        const WithoutGil without_gil;
+        if (parts_->workers) parts_->workers->start();
         try {
-            server_->start();
+            parts_->server->start();
         } catch (...) {
-            if (workers_) workers_->stop(milliseconds(0));
+            if (parts_->workers) parts_->workers->stop(milliseconds(0));
             throw;
         }
-        if (manager_) manager_->ready(server_->url());
+        if (parts_->manager) parts_->manager->ready(parts_->server->url());
     }
     bool stop(milliseconds drain_time) {
-        if (manager_) manager_->stopping();
-        const bool ended = server_->stop(drain_time);
-        if (workers_) workers_->stop(kTimeToEnd);
-        return ended;
+        if (parts_->manager) parts_->manager->stopping();
+        ended_ = parts_->server->stop(drain_time);
+        if (parts_->workers) parts_->workers->stop(kTimeToEnd);
+        return ended_;
     }
     milliseconds drain_time() const { return drain_time_; }
-    const Server& get() const { return *server_; }
+    const Server& get() const { return *parts_->server; }
     std::vector<WorkerProcessStatus> workers() const {
-        return workers_ ? workers_->status() : std::vector<WorkerProcessStatus>();
+        return parts_->workers ? parts_->workers->status() : std::vector<WorkerProcessStatus>();
     }
 
 private:
+    struct Parts {
+        std::optional<ServiceManager> manager;
+        std::optional<WorkerProcesses> workers;
+        std::optional<Server> server;
+    };
+
     void check_signals() const {
-        const nb::gil_scoped_acquire gil;
+        const WithGil gil;
         if (PyErr_CheckSignals() != 0) throw nb::python_error();
         const nb::object told = told_to_end_->object();
         if (told.is_none() || !nb::cast<bool>(told())) return;
@@ -93,11 +101,10 @@ private:
     }
 
     static constexpr milliseconds kTimeToEnd{2'000};  // of worker processes without calls
+    std::unique_ptr<Parts> parts_;
     const milliseconds drain_time_;
     const PyValue* told_to_end_ = nullptr;  ///< set while start() runs
-    std::optional<ServiceManager> manager_;
-    std::optional<WorkerProcesses> workers_;
-    std::optional<Server> server_;
+    bool ended_ = true;                     ///< what the last stop() returned
 };
 
 nb::dict fields_of(const WorkerProcessStatus& status) {
@@ -153,7 +160,7 @@ void define_server(nb::module_& module) {
             [](PyServer& self, std::optional<double> drain_time) {
                 return self.stop(drain_time ? from_seconds(*drain_time) : self.drain_time());
             },
-            "drain_time"_a, nb::call_guard<nb::gil_scoped_release>(),
+            "drain_time"_a, nb::call_guard<WithoutGil>(),
             "Returns whether everything ended in `drain_time` seconds; None: the time in the options.")
         .def("processes",
              [](const PyServer& self) {
@@ -175,18 +182,18 @@ void define_server(nb::module_& module) {
                 options.swarm.emplace().trusted = true;
                 new (self) NamedTensorCopy(server.get(), token, NamedTensors(from.client), name, std::move(options));
             },
-            "server"_a, "token"_a, "from_"_a, "name"_a, nb::keep_alive<1, 2>(),
-            nb::call_guard<nb::gil_scoped_release>(), "Pulls it, in a swarm whose other receivers are trusted.")
+            "server"_a, "token"_a, "from_"_a, "name"_a, nb::keep_alive<1, 2>(), nb::call_guard<WithoutGil>(),
+            "Pulls it, in a swarm whose other receivers are trusted.")
         .def(
-            "publish", [](NamedTensorCopy& self) { return self.publish().version; },
-            nb::call_guard<nb::gil_scoped_release>(), "Publishes it, and returns its version.");
+            "publish", [](NamedTensorCopy& self) { return self.publish().version; }, nb::call_guard<WithoutGil>(),
+            "Publishes it, and returns its version.");
 
     module.def("is_worker_process", &is_worker_process);
     module.def(
         "serve_as_worker",
         [](const nb::list& definitions, const TextOptions& options) {
             Registry functions = registry_of(definitions);
-            const nb::gil_scoped_release release;
+            const WithoutGil without_gil;
             serve_as_worker(std::move(functions), server_options(options));
         },
         "definitions"_a, "options"_a);

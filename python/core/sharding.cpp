@@ -45,9 +45,9 @@ nb::tuple put(const PyClient& client, const std::string& name, const nb::dict& t
         parts.emplace(nb::cast<std::string>(member), ShardedTensor{tensor_of(local), shape, placements_of(dimensions)});
     }
     const MeshPlace place{std::move(mesh), std::move(at)};
-    const nb::gil_scoped_release release;
+    const WithoutGil without_gil;
     const Published made = put_sharded(NamedTensors(client.client), name, parts, place, generation);
-    const nb::gil_scoped_acquire gil;
+    const WithGil gil;
     return tuple_of(made);
 }
 
@@ -66,7 +66,7 @@ nb::tuple get(const std::vector<std::pair<const PyClient*, std::string>>& publis
     const MeshPlace place{std::move(mesh), std::move(at)};
     ShardedTensors read;
     {
-        const nb::gil_scoped_release release;
+        const WithoutGil without_gil;
         read = get_sharded(shards, placements, place, options);
     }
     nb::dict tensors;

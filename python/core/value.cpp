@@ -22,6 +22,11 @@ thread_local bool keep_objects = false;
 /// shared_tensor._convert, which knows frameworks and the types of Python's library.
 nb::object convert_module() { return nb::module_::import_("shared_tensor._convert"); }
 
+nb::object dlpack_of(nb::handle tensor) {
+    const nb::object function = convert_module().attr("dlpack_of");
+    return call_python(function, tensor);
+}
+
 /// Limits the depth of nested values, as Python does for its own code.
 class Deeper {
 public:
@@ -85,7 +90,7 @@ TensorRef import_capsule(nb::handle capsule) {
             Managed* managed;
             ~Owner() {
                 if (managed->deleter == nullptr || !nb::is_alive()) return;
-                const nb::gil_scoped_acquire gil;
+                const WithGil gil;
                 managed->deleter(managed);
             }
         };
@@ -151,7 +156,7 @@ nb::object object_of(ObjectPointer cell) {
 PyValue::PyValue(nb::object object)
     : object_(object.release().ptr(), [](PyObject* owned) {
           if (!nb::is_alive()) return;  // the interpreter has ended
-          const nb::gil_scoped_acquire gil;
+          const WithGil gil;
           Py_DECREF(owned);
       }) {}
 
@@ -160,7 +165,7 @@ KeepObjects::~KeepObjects() { keep_objects = before_; }
 
 TensorRef tensor_of(nb::handle tensor) {
     if (nb::isinstance<Tensor>(tensor)) return nb::cast<const Tensor&>(tensor).ref;
-    return import_capsule(convert_module().attr("dlpack_of")(tensor));
+    return import_capsule(dlpack_of(tensor));
 }
 
 ConvertTensors::ConvertTensors(nb::handle convert) : before_(convert_tensors) { convert_tensors = convert; }
@@ -192,15 +197,15 @@ void write_value(ValueWriter writer, nb::handle value) {
     if (PyDict_Check(object)) return write_object(writer, value);
     if (PyBytes_Check(object) || PyByteArray_Check(object) || PyMemoryView_Check(object))
         return write_bytes(writer, value);
-    if (PyObject_HasAttrString(object, "__dlpack__") != 0)
-        return writer.tensor(import_capsule(convert_module().attr("dlpack_of")(value)));
-    write_value(writer, convert_module().attr(keep_objects ? "plain_or_kept" : "plain")(value));
+    if (PyObject_HasAttrString(object, "__dlpack__") != 0) return writer.tensor(import_capsule(dlpack_of(value)));
+    const nb::object plain = convert_module().attr(keep_objects ? "plain_or_kept" : "plain");
+    write_value(writer, call_python(plain, value));
 }
 
 nb::object read_tensor(const ValueReader& reader) {
     nb::object tensor = nb::cast(Tensor{reader.plain_tensor()});
     const nb::handle convert = convert_tensors;
-    return convert.is_valid() && !convert.is_none() ? convert(tensor) : tensor;
+    return convert.is_valid() && !convert.is_none() ? call_python(convert, tensor) : tensor;
 }
 
 nb::object read_value(const ValueReader& reader) {
@@ -235,7 +240,7 @@ nb::object read_value(const ValueReader& reader) {
 }
 
 void PyArguments::write(ValueWriter params) const {
-    const nb::gil_scoped_acquire gil;
+    const WithGil gil;
     if (named_.size() > 0) return write_object(params, named_);
     params.array(positional_.size());
     for (nb::handle argument : positional_)

@@ -11,6 +11,8 @@
 #include <shared_tensor/tensor_ref.hpp>
 #include <shared_tensor/value.hpp>
 
+#include "gil.hpp"
+
 namespace shared_tensor::python {
 
 namespace nb = nanobind;
@@ -108,11 +110,11 @@ void define_values(nb::module_& module);
 template <>
 struct shared_tensor::Codec<shared_tensor::python::PyValue> {
     static python::PyValue read(const ValueReader& reader) {
-        const nanobind::gil_scoped_acquire gil;
+        const python::WithGil gil;
         return python::PyValue(python::read_value(reader));
     }
     static void write(ValueWriter writer, const python::PyValue& value) {
-        const nanobind::gil_scoped_acquire gil;
+        const python::WithGil gil;
         python::write_value(writer, value.object());
     }
     static void schema(ValueWriter writer) { writer.object(); }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import contextvars
 import functools
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -20,6 +22,16 @@ from .records import Receipt, Retry, TaskStatus
 _last_receipt: contextvars.ContextVar[tuple[Any, Receipt | None]] = contextvars.ContextVar(
     "last_receipt", default=(None, None)
 )
+
+
+_CORES: weakref.WeakSet[_core.AsyncClient] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """The threads of a client run Python, so they must end before Python does."""
+    for core in list(_CORES):
+        core.close()
 
 
 class AsyncClient:
@@ -45,6 +57,7 @@ class AsyncClient:
     ) -> None:
         self._blocking = Client(url, token, timeout, retry, framework=framework, **options)
         self._core = _core.AsyncClient(concurrency, **self._blocking._shared.pool_options)
+        _CORES.add(self._core)
         self._options = self._blocking._options
         self._streams = asyncio.Semaphore(concurrency)
 
@@ -60,7 +73,8 @@ class AsyncClient:
 
         def done(result: Any, error: BaseException | None, fields: dict[str, Any]) -> None:
             receipt.update(fields)
-            loop.call_soon_threadsafe(_settle, outcome, result, error)
+            with contextlib.suppress(RuntimeError):  # the event loop is closed: nobody waits
+                loop.call_soon_threadsafe(_settle, outcome, result, error)
 
         with _tracing.client_span(method) as traceparent:
             options = {**self._options.of_call(), "traceparent": traceparent}

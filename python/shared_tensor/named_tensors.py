@@ -261,10 +261,12 @@ class NamedTensors:
         another host, processes that get the same version at the same time pass it on to each other; this process then
         listens at a port that the kernel chooses. `shared_with`: the client of a server on this host; the tensors then
         lie in memory that is shared with it, and publish() of all of them by this client copies nothing. Raises
-        ValueError for `previous` together with `version` or `members`, and UnknownOrExpired if the name does not exist,
-        or if `version` is not its current version."""
+        ValueError for `previous` together with `version` or `members`, and for `members` together with `swarm` or
+        `shared_with`; UnknownOrExpired if the name does not exist, or if `version` is not its current version."""
         if previous is not None and (version is not None or members is not None):
             raise ValueError("previous is for all members of the current version: leave out version and members")
+        if members is not None and (swarm or shared_with is not None):
+            raise ValueError("swarm and shared_with are for all members: leave out members")
         with _reporter(progress, name) as report:
             known = previous._core if previous is not None else None
             near = shared_with._core if shared_with is not None else None

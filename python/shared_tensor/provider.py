@@ -330,7 +330,8 @@ class SharedTensorProvider:
 
     def stop(self, drain_time: float | None = None) -> bool:
         """Ends the server: blocks until the calls in flight have ended, at most `drain_time` seconds; None: the time
-        that start() got, else 10. Returns False if one took longer. May be called more than once."""
+        that start() got, else 10. Returns False if one took longer: its function runs on, at most until the process
+        ends. May be called more than once."""
         server, self._server = self._server, None
         return server is None or server.stop(drain_time)
 

@@ -73,7 +73,11 @@ def main(arguments: list[str] | None = None) -> int:
         ended = provider.serve(ready_file=options.ready_file, processes=options.processes, **of_server)
     except (RuntimeError, ValueError) as error:  # a port that is taken, or an option that cannot be used
         sys.exit(f"shared_tensor.server: {error}")
-    return 0 if ended else 1
+    if not ended:  # Python's own end would wait for the functions that still run
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+    return 0
 
 
 __all__ = ["SharedTensorServer", "load", "main"]

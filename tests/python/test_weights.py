@@ -173,6 +173,8 @@ def test_only_changed_tensors_are_published(client: shared_tensor.Client, names:
     assert caught.value.data["version"] == second.version
     with pytest.raises(ValueError, match="leave out version and members"):
         names.get("weights", previous=now, members=["layer.3"])
+    with pytest.raises(ValueError, match="leave out members"):
+        names.get("weights", members=["layer.3"], swarm=True)
     with shared_tensor.Client(client.url, local_socket="none", framework="numpy") as far:
         made = NamedTensors(far).publish("weights", {"new": numpy.ones(2)}, base=second.version)
         assert made.version == second.version + 1
@@ -196,6 +198,8 @@ def test_part_of_a_set_and_the_list(names: NamedTensors) -> None:
     names.publish("set", SET)
     names.publish("one", SET["a"])
     assert list(names.get("set", members=["b"])) == ["b"]
+    with pytest.raises(errors.UnknownOrExpired):
+        names.get("set", members=["b"], version=names.get("set").version + 1)
     assert names.get("set/a").tensor.tolist() == SET["a"].tolist()
     assert [(info.name, info.members, info.shape) for info in names.list()] == [
         ("one", None, (2, 3)),

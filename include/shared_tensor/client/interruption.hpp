@@ -11,8 +11,8 @@ inline thread_local const std::function<void()>* on_interruption = nullptr;
 
 }  // namespace detail
 
-/// While it lives, a client that waits for the network on this thread calls `handler` there when a signal interrupts
-/// it, outside of the signal's context, and besides four times a second. The handler may request a stop
+/// While it lives, a client that waits on this thread calls `handler` there four times a second, and when a signal
+/// interrupts its wait for the network, outside of the signal's context. The handler may request a stop
 /// (CallOptions::stop) or cancel a StreamCall; it must not throw and must not start calls. For languages whose handlers
 /// of signals run between two steps of the program.
 ///

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <utility>
 
+#include <shared_tensor/client/interruption.hpp>
+
 namespace shared_tensor {
 
 /// Data that lives inside its lock: the only way to the value is to hold the lock.
@@ -28,16 +30,24 @@ public:
         T& operator*() const { return *value_; }
         T* operator->() const { return value_; }
 
-        /// Blocks until `ready(value)` is true; the lock is released while it waits.
+        /// Blocks until `ready(value)` is true; the lock is released while it waits. See OnInterruption.
         template <class Ready>
         void wait(Ready ready) {
-            changed_->wait(lock_, [&] { return ready(*value_); });
+            const auto is_ready = [&] { return ready(*value_); };
+            while (detail::on_interruption != nullptr && !changed_->wait_for(lock_, kLooksForSignals, is_ready))
+                interrupt();
+            changed_->wait(lock_, is_ready);
         }
 
         /// Like wait(), but false when the deadline comes first.
         template <class TimePoint, class Ready>
         bool wait_until(TimePoint deadline, Ready ready) {
-            return changed_->wait_until(lock_, deadline, [&] { return ready(*value_); });
+            const auto is_ready = [&] { return ready(*value_); };
+            while (detail::on_interruption != nullptr && TimePoint::clock::now() + kLooksForSignals < deadline) {
+                if (changed_->wait_for(lock_, kLooksForSignals, is_ready)) return true;
+                interrupt();
+            }
+            return changed_->wait_until(lock_, deadline, is_ready);
         }
 
     private:
@@ -45,6 +55,13 @@ public:
         Access(std::mutex& mutex, std::condition_variable& changed, T& value)
             : lock_(mutex), changed_(&changed), value_(&value) {}
 
+        void interrupt() {
+            lock_.unlock();
+            (*detail::on_interruption)();
+            lock_.lock();
+        }
+
+        static constexpr std::chrono::milliseconds kLooksForSignals{250};
         std::unique_lock<std::mutex> lock_;
         std::condition_variable* changed_;
         T* value_;

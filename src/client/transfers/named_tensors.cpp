@@ -315,10 +315,12 @@ NamedTensor NamedTensors::get(std::string_view name, const NamedTensor& previous
     return NamedTensor(std::move(result.content));
 }
 
-NamedTensor NamedTensors::get(std::string_view name, const std::vector<std::string>& members) const {
+NamedTensor NamedTensors::get(std::string_view name, const std::vector<std::string>& members,
+                              std::optional<std::uint64_t> version) const {
     ContentSlot result;
     repeating().call_into("tensor.get",
-                          detail::ArgumentsOf(named("name", name), named("members", members), named("form", "blocks")),
+                          detail::ArgumentsOf(named("name", name), named("members", members), named("version", version),
+                                              named("form", "blocks")),
                           result);
     return NamedTensor(std::move(result.content));
 }
