@@ -213,10 +213,21 @@ private:
 
     void start() {
         next_start_.reset();
+        const bool is_first = began_ == Clock::time_point();
         began_ = Clock::now();
-        child_ = ::fork();
-        if (child_ < 0) fail("fork");
-        if (child_ == 0) run_program();
+        const pid_t child = ::fork();
+        if (child == 0) run_program();
+        if (child < 0 && is_first) fail("fork");
+        child_ = std::max(child, 0);
+        if (child < 0) start_again(std::string("could not be started (fork: ") + std::strerror(errno) + ')', true);
+    }
+
+    /// `slower`: after twice the last delay.
+    void start_again(const std::string& why, bool slower) {
+        delay_ = slower ? std::clamp(2 * delay_, milliseconds(100), milliseconds(10'000)) : milliseconds(0);
+        next_start_ = Clock::now() + delay_;
+        say(options_.command.front() + ' ' + why + "; it starts again in " + std::to_string(delay_.count()) +
+            " ms with the " + std::to_string(kept_.size()) + " descriptors that it left");
     }
 
     /// In the child. Only the descriptors that are kept reach the program, from 3 on.
@@ -311,14 +322,10 @@ private:
             return;
         }
         const bool crashed_early = !is_replaced && Clock::now() - began_ < std::chrono::seconds(1);
-        delay_ = crashed_early ? std::clamp(2 * delay_, milliseconds(100), milliseconds(10'000)) : milliseconds(0);
-        next_start_ = Clock::now() + delay_;
-        const std::string how = is_replaced ? "was told to end"
-                                : WIFSIGNALED(status)
-                                    ? std::string("was killed by signal ") + ::strsignal(WTERMSIG(status))
-                                    : "exited with " + std::to_string(code);
-        say(options_.command.front() + ' ' + how + "; it starts again in " + std::to_string(delay_.count()) +
-            " ms with the " + std::to_string(kept_.size()) + " descriptors that it left");
+        start_again(is_replaced           ? "was told to end"
+                    : WIFSIGNALED(status) ? std::string("was killed by signal ") + ::strsignal(WTERMSIG(status))
+                                          : "exited with " + std::to_string(code),
+                    crashed_early);
     }
 
     Options options_;

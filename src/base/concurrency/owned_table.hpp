@@ -130,6 +130,13 @@ public:
                                         [&](const auto& one) { return one.second->owner() == owner; });
         return found == deadlines_.end() ? nullptr : found->second;
     }
+    /// An owner with more than so many entries or bytes; null for none. Goes through all owners.
+    const Owner* owner_above(Sums sums) const {
+        const auto found = std::find_if(owners_.begin(), owners_.end(), [&](const auto& one) {
+            return one.second.entries.size() > sums.entries || one.second.bytes > sums.bytes;
+        });
+        return found == owners_.end() ? nullptr : &found->first;
+    }
     /// Removes and returns the values of all entries that `is_wanted(entry)` selects.
     template <class Wanted>
     std::vector<Value> take_if(Wanted is_wanted) {

@@ -11,6 +11,7 @@
 
 #include "base/bytes/digest.hpp"
 #include "base/bytes/ids.hpp"
+#include "base/concurrency/at_end.hpp"
 #include "base/concurrency/in_parallel.hpp"
 #include "base/log/log.hpp"
 
@@ -145,6 +146,13 @@ void Swarm::work(Step step) {
             std::this_thread::sleep_for(kPause);
             continue;
         }
+        // The server may name a piece again, such as after a time in which it heard nothing. A second fetch into the
+        // same memory could replace bytes that were checked.
+        if (!under_way_.with([&](auto& pieces) { return pieces.insert(*step.piece).second; })) {
+            std::this_thread::sleep_for(kPause);
+            continue;
+        }
+        const AtEnd is_over([&, piece = *step.piece] { under_way_.with([&](auto& pieces) { pieces.erase(piece); }); });
         const net::ByteRange range = range_of(*step.piece);
         const bool was_there = relay_.has(*step.piece), from_relay = !was_there && !step.from.empty();
         if (!was_there && !from_relay) source_.fetch(range);

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,7 @@ private:
     Relay relay_;
     std::atomic<std::uint64_t> left_{0};  // pieces that have not arrived
     std::atomic<bool> failed_{false};
+    Guarded<std::set<std::uint64_t>> under_way_;                                  // the pieces that a thread fetches
     mutable Guarded<std::map<std::string, std::shared_ptr<net::Client>>> peers_;  // by the relay's address
 };
 

@@ -40,13 +40,15 @@ void take_descriptors(msghdr& message, std::vector<UniqueFd>& taken) {
     }
 }
 
+bool is_allowed(const OutgoingPacket& packet) {
+    return !packet.text.empty() && packet.text.size() <= kMaxPacketBytes &&
+           packet.descriptors.size() <= kMaxPacketDescriptors;
+}
+
 }  // namespace
 
 Sent send_packet(int socket, const OutgoingPacket& packet) {
-    if (packet.text.empty() || packet.text.size() > kMaxPacketBytes ||
-        packet.descriptors.size() > kMaxPacketDescriptors) {
-        throw std::length_error("a packet of the local channel is empty or too big");
-    }
+    if (!is_allowed(packet)) throw std::length_error("a packet of the local channel is empty or too big");
     iovec text{const_cast<char*>(packet.text.data()), packet.text.size()};  // NOLINT: sendmsg() does not write
     alignas(cmsghdr) std::array<char, kControlBytes> control{};
     msghdr message{};
@@ -106,6 +108,7 @@ Got receive_packet(int socket, Packet& packet) {
 // Packets are sent under the lock, which keeps their order. This is allowed because sending never blocks.
 
 Sent Outbox::send(int socket, OutgoingPacket packet) {
+    if (!is_allowed(packet)) return Sent::gone;
     return waiting_.with([&](Waiting& waiting) {
         waiting.bytes += weight(packet);
         waiting.packets.push_back(std::move(packet));

@@ -54,7 +54,7 @@ public:
     explicit Outbox(std::size_t max_waiting_bytes) : max_waiting_bytes_(max_waiting_bytes) {}
 
     /// Returns Sent::not_now if packets are queued: call flush() when the socket is writable. Returns Sent::gone if the
-    /// peer is gone or the queue has reached its limit: close the socket.
+    /// peer is gone, the queue has reached its limit or the packet is beyond the limits above: close the socket.
     Sent send(int socket, OutgoingPacket packet);
     Sent flush(int socket);
 

@@ -12,20 +12,6 @@ namespace shared_tensor::codec {
 
 namespace {
 
-std::uint64_t json_bytes(const Json& json) {
-    std::uint64_t bytes = sizeof(Json);
-    if (json.is_string()) return bytes + json.get_ref<const std::string&>().capacity();
-    if (json.is_array()) {
-        for (const auto& element : json)
-            bytes += json_bytes(element);
-    } else if (json.is_object()) {
-        constexpr std::uint64_t kTreeNode = 64;
-        for (const auto& [key, member] : json.items())
-            bytes += kTreeNode + key.size() + json_bytes(member);
-    }
-    return bytes;
-}
-
 Json& at(ValueSink::Node node) { return *static_cast<Json*>(node); }
 
 template <class T>
@@ -89,6 +75,21 @@ TensorPointer TensorPort::import(const Json&) { throw InvalidValue({}, "a value 
 TensorPointer TensorPort::wrap(const TensorRef&) { return nullptr; }
 void TensorPort::describe(const TensorPointer&, json_rpc::LongText& out) { out += "null"; }
 void TensorPort::take_over(LentMemory& memory) { memory.take_over(); }
+std::shared_ptr<const void> TensorPort::hold(std::uint64_t) { return nullptr; }
+
+std::uint64_t json_bytes(const Json& json) {
+    std::uint64_t bytes = sizeof(Json);
+    if (json.is_string()) return bytes + json.get_ref<const std::string&>().capacity();
+    if (json.is_array()) {
+        for (const auto& element : json)
+            bytes += json_bytes(element);
+    } else if (json.is_object()) {
+        constexpr std::uint64_t kTreeNode = 64;
+        for (const auto& [key, member] : json.items())
+            bytes += kTreeNode + key.size() + json_bytes(member);
+    }
+    return bytes;
+}
 
 ValueBytes memory_of(const Value& value) {
     ValueBytes total{json_bytes(value.json), 0};

@@ -85,6 +85,8 @@ struct ValueBytes {
     std::uint64_t device = 0;
 };
 ValueBytes memory_of(const Value& value);
+/// The memory that the JSON takes, about.
+std::uint64_t json_bytes(const Json& json);
 
 /// Imports and describes the tensors of one message. This class is for messages without tensors: a tensor that is to be
 /// read does not fit, and one that is written becomes null. src/tensor implements the others. One object per message;
@@ -106,6 +108,8 @@ public:
     /// Calls LentMemory::take_over(), counts the copied bytes for this message, and enforces the limits of its sender.
     /// Throws std::bad_alloc, also beyond the limits.
     virtual void take_over(LentMemory& memory);
+    /// Counts so many bytes among those of the sender while the result lives. Throws std::bad_alloc beyond the limits.
+    virtual std::shared_ptr<const void> hold(std::uint64_t bytes);
 };
 
 /// Collects the result of a function into a Value. Nodes are `Json*` inside that Value, which must outlive the sink.

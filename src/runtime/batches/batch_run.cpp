@@ -113,7 +113,7 @@ void run_batch(const FunctionTable::Entry& function, Calls calls, const detail::
     bool done = false;
     try {
         done = calls.size() > 1 && run_joined(function, calls, memory, abandoned);
-    } catch (const std::bad_alloc&) {  // one call alone needs less
+    } catch (const std::exception&) {  // no memory: one call alone needs less
     }
     if (done) return;
     for (const auto& call : calls) {

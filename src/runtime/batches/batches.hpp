@@ -98,7 +98,7 @@ private:
     using State = std::map<std::string, SameKey>;
 
     bool fits(const Open& batch, const WaitingCall& call) const {
-        return batch.rows + call.arguments.rows <= most_rows_;
+        return call.arguments.rows <= most_rows_ - batch.rows;  // their sum may be beyond 64 bits
     }
     static void put(Open& batch, WaitingCallPointer call);
     static WaitingCallPointer unlink(State& state, const WaitingCall& call);

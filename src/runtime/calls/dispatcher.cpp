@@ -68,8 +68,15 @@ Error Dispatcher::key_reused() {
 
 /// The plain call of an idempotency key has ended.
 void Dispatcher::note_end(const std::string& key, const std::string& arguments, const CallOutcome& outcome) {
+    if (ended_with_server(outcome)) return note_cut(key, outcome);
     if (options_.records != nullptr) options_.records->key_ended(key, arguments, outcome);
     keys_.ended(key, outcome.bytes().host + outcome.bytes().device);
+}
+
+/// The server ends before the run of the key could. The record of a run that had begun stays: a later process does not
+/// know its outcome.
+void Dispatcher::note_cut(const std::string& key, const CallOutcome& outcome) {
+    if (!outcome.error()->data.contains("may_have_run")) keys_.forget(key);
 }
 
 Error Dispatcher::busy() const { return json_rpc::busy(pool_.retry_after()); }
@@ -181,6 +188,8 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared&
     const std::string arguments = digest_of(prepared.arguments);
     if (is_idempotent(*prepared.function)) keys_.forget_unknown(key);
     const auto execution = make_execution(prepared, spec.owner, deadline);
+    // Before others can find the run, join it and leave it again.
+    WaiterPointer waiter = execution->join(), kept = execution->join();
     std::optional<IdempotencyTable::Known> known;
     try {
         known = keys_.insert(key, arguments, execution);
@@ -192,20 +201,17 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared&
         if (auto* of_earlier_process = std::get_if<OutcomePointer>(&known->run)) {
             if (*of_earlier_process == nullptr) return json_rpc::outcome_unknown();
             execution->finish(std::move(*of_earlier_process));
-            return execution->join();
+            return waiter;
         }
         auto* first = std::get_if<std::shared_ptr<Execution>>(&known->run);
         if (first == nullptr) return key_reused();
-        if (WaiterPointer waiter = (*first)->join()) return waiter;
+        if (WaiterPointer joined = (*first)->join()) return joined;
         return json_rpc::cancelled("the call with this idempotency key was cancelled: use a new key to run it again");
     }
-    WaiterPointer waiter, kept;
     std::optional<Error> error;
     try {
         execution->observe(
             {{}, {}, [this, key, arguments](const OutcomePointer& outcome) { note_end(key, arguments, *outcome); }});
-        waiter = execution->join();
-        kept = execution->join();
         error = enqueue(execution, prepared, spec.owner, false);
     } catch (const std::bad_alloc&) {  // the call never runs, so its key must not stay
         try {

@@ -210,6 +210,7 @@ private:
     void run_batched(const FunctionTable::Entry& function, const WaitingCall& first);
     void withdraw(const std::weak_ptr<tasks::Job>& job);
     void note_end(const std::string& key, const std::string& arguments, const CallOutcome& outcome);
+    void note_cut(const std::string& key, const CallOutcome& outcome);
     static json_rpc::Error key_reused();
     json_rpc::Error busy() const;
     json_rpc::Error queue_full(bool for_task) const;

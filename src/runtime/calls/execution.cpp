@@ -109,6 +109,7 @@ void Execution::end_with(Make make) noexcept {
     // keys keep this run, but need only the outcome.
     setup_.call.reset();
     setup_.function.reset();
+    setup_.held.reset();
 }
 
 OutcomePointer Execution::invoke() {
@@ -195,6 +196,7 @@ Execution::Ended Execution::set_outcome(State& state, OutcomePointer outcome) {
     if (state.phase == Phase::waiting) {
         ended.call = std::move(setup_.call);
         ended.function = std::move(setup_.function);
+        ended.held = std::move(setup_.held);
     }
     state.phase = Phase::done;
     state.outcome = std::move(outcome);
@@ -270,7 +272,11 @@ std::unique_ptr<Execution::Waiter> Execution::join() {
 }
 
 void Execution::drop_waiter() {
-    const bool last = state_.with([](State& state) { return --state.waiters == 0 && state.phase != Phase::done; });
+    const bool last = state_.with([](State& state) {
+        if (--state.waiters > 0 || state.phase == Phase::done) return false;
+        state.unwanted = true;  // nobody may join what is cancelled now
+        return true;
+    });
     if (last) cancel();
 }
 

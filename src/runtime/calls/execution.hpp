@@ -47,6 +47,7 @@ public:
         std::shared_ptr<detail::CallStreams> streams = nullptr;  ///< if the function takes streams
         FaultWatch caller_memory{};                              ///< watches memory that the arguments may lie in
         std::shared_ptr<codec::LentForCall> lent = nullptr;      ///< for its arguments and items; null: nothing
+        std::shared_ptr<const void> held = nullptr;              ///< a share of a limit, as long as it has arguments
         bool kept = false;                      ///< other callers get the result too, or its caller gets it again
         std::optional<std::int64_t> rows = {};  ///< the result must have so many, because the function is batched
     };
@@ -178,6 +179,7 @@ private:
         Observers observers;
         std::unique_ptr<BoundCall> call;                 ///< of a run that never began; destroyed without the lock
         std::shared_ptr<const FunctionRecord> function;  ///< the same
+        std::shared_ptr<const void> held;                ///< the same
     };
     Ended set_outcome(State& state, OutcomePointer outcome);
     void tell(const Ended& ended, const OutcomePointer& outcome);

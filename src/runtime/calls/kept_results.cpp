@@ -11,6 +11,11 @@ namespace {
 /// is enough for a thousand keyed calls a second.
 constexpr std::size_t kMaxKeys = 10'000;
 
+/// What a kept result takes beside its key and its value, about: the nodes of the table and the outcome.
+constexpr std::uint64_t kEntry = 400;
+
+std::string principal_of(const std::string& key) { return key.substr(0, key.find('\0')); }
+
 }  // namespace
 
 OutcomePointer ResultCache::find(const std::string& key, bool again) {
@@ -29,7 +34,7 @@ OutcomePointer ResultCache::find(const std::string& key, bool again) {
 
 void ResultCache::store(std::string key, const std::string& function, std::chrono::milliseconds ttl,
                         std::uint64_t function_bytes, OutcomePointer outcome) {
-    const std::uint64_t bytes = outcome->bytes().host + outcome->bytes().device + key.size();
+    const std::uint64_t bytes = kEntry + outcome->bytes().host + outcome->bytes().device + key.size();
     if (outcome->failed() || !outcome->value()->objects.empty()) return;  // objects may change
     if (bytes > max_bytes_ || bytes > function_bytes) return;
     Kept kept{std::move(outcome), clock_->now() + ttl};
@@ -76,7 +81,8 @@ std::optional<IdempotencyTable::Known> IdempotencyTable::insert(const std::strin
         if (auto first = known(keys, key, arguments, now)) return first;
         const auto* const task = std::get_if<std::string>(&run);
         const std::string id = task != nullptr ? *task : std::string();
-        Keys::Entry& entry = keys.add(key, {}, arguments.size(), Keys::kNever, Keyed{arguments, std::move(run)});
+        Keys::Entry& entry =
+            keys.add(key, principal_of(key), arguments.size(), Keys::kNever, Keyed{arguments, std::move(run)});
         try {
             if (records_ != nullptr) records_->key_started(key, arguments, id);
         } catch (...) {
@@ -94,7 +100,7 @@ void IdempotencyTable::restore(const std::string& key, const std::string& argume
     const SteadyTime deadline = clock_->now() + limits_.window - std::max(age, SteadyTime::duration(0));
     Gone gone;
     keys_.with([&](Keys& keys) {
-        keys.add(key, {}, arguments.size() + bytes, deadline, Keyed{arguments, std::move(run)});
+        keys.add(key, principal_of(key), arguments.size() + bytes, deadline, Keyed{arguments, std::move(run)});
         drop_old(keys, clock_->now(), gone);
     });
 }
@@ -145,9 +151,14 @@ std::size_t IdempotencyTable::size() const {
 }
 
 void IdempotencyTable::drop_old(Keys& keys, SteadyTime now, Gone& gone) const {
-    const auto over = [&] { return keys.sums().entries >= kMaxKeys || keys.sums().bytes > limits_.max_bytes; };
-    while (Keys::Entry* const oldest = over() ? keys.first() : keys.first_due(now))
+    while (Keys::Entry* const due = keys.first_due(now))
+        take(keys, *due, gone);
+    while (keys.sums().entries >= kMaxKeys || keys.sums().bytes > limits_.max_bytes) {
+        const std::string* const largest = keys.owner_above({kMaxKeys / 2, limits_.max_bytes / 2});
+        Keys::Entry* const oldest = largest != nullptr ? keys.first_of(*largest) : keys.first();
+        if (oldest == nullptr) return;  // all of their calls go on
         take(keys, *oldest, gone);
+    }
 }
 
 std::optional<IdempotencyTable::Known> IdempotencyTable::known(const Keys& keys, const std::string& key,

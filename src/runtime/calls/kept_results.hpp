@@ -69,7 +69,8 @@ using KeyedRun = std::variant<std::shared_ptr<Execution>, std::string, OutcomePo
 
 /// The idempotency keys of the last minutes. A key belongs to a principal and a method. It is kept while its run goes
 /// on (the queue and the task table limit how many there are), and for `window` after the end of the run. If there are
-/// too many keys, those whose runs ended first are removed first. Thread safety: all methods from any thread.
+/// too many keys, those whose runs ended first are removed first: of the principals that have more than half of the
+/// keys or of their bytes, if there are any. Thread safety: all methods from any thread.
 class IdempotencyTable {
 public:
     /// `records`, if not null, outlives the table.
@@ -80,8 +81,8 @@ public:
         KeyedRun run;
         bool same_arguments;
     };
-    /// Stores `run` under `key`. If another request was first, changes nothing, and returns the run of that request and
-    /// whether it had the same `arguments`. Throws std::bad_alloc.
+    /// Stores `run` under `key`, which begins with the principal and a NUL byte. If another request was first, changes
+    /// nothing, and returns the run of that request and whether it had the same `arguments`. Throws std::bad_alloc.
     std::optional<Known> insert(const std::string& key, const std::string& arguments, KeyedRun run);
     /// Forgets a key whose run was rejected before it began, so that the client may try again.
     void forget(const std::string& key);
@@ -101,8 +102,8 @@ private:
         std::string arguments;
         KeyedRun run;
     };
-    using Keys = OwnedTable<Keyed, std::monostate>;  ///< a key whose run goes on has no deadline
-    using Gone = std::vector<Keyed>;                 ///< destroyed without the lock: results may be large
+    using Keys = OwnedTable<Keyed>;   ///< by principal; a key whose run goes on has no deadline
+    using Gone = std::vector<Keyed>;  ///< destroyed without the lock: results may be large
     void take(Keys& keys, Keys::Entry& entry, Gone& gone) const;
     void drop_old(Keys& keys, SteadyTime now, Gone& gone) const;
     static std::optional<Known> known(const Keys& keys, const std::string& key, const std::string& arguments,

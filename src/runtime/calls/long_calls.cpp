@@ -49,7 +49,10 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
     keeper->with([&](auto& held) { held = std::move(waiter); });
     follow_as_task(*execution, *id, ready.function->run_time);
     if (!spec.idempotency_key.empty()) {
-        execution->observe({{}, {}, [this, key](const OutcomePointer&) { keys_.ended(key, 0); }});
+        execution->observe({{}, {}, [this, key](const OutcomePointer& outcome) {
+                                if (ended_with_server(*outcome)) return note_cut(key, *outcome);
+                                keys_.ended(key, 0);
+                            }});
     }
     const auto info = tasks_.get(*id, std::nullopt);
     if (info && info->state == tasks::TaskState::cancelled)

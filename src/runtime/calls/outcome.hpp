@@ -37,6 +37,11 @@ inline OutcomePointer make_outcome(std::variant<codec::Value, json_rpc::Error> r
     return std::make_shared<const CallOutcome>(std::move(result));
 }
 
+/// Whether the run ended only because the server ends: a later process knows nothing of it.
+inline bool ended_with_server(const CallOutcome& outcome) {
+    return outcome.failed() && outcome.error()->is(json_rpc::ErrorCode::shutting_down);
+}
+
 /// Returns the error that the caller gets if user code failed.
 json_rpc::Error to_error(const CallFailure& failure);
 

@@ -78,7 +78,7 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
                                   : json_rpc::invalid_params(error.path, error.expected, error.got);
     } catch (const std::bad_alloc&) {
         return json_rpc::out_of_memory(
-            "there is no memory for copies of the arguments, which the call needs because it may outlive this request: "
+            "there is no memory for the arguments, which the server keeps because the call may outlive this request: "
             "wait until others have ended, or start the server with a higher --max-bytes-in-flight");
     }
     if (function.batches != nullptr) {
@@ -113,7 +113,10 @@ void Dispatcher::set_keys(Prepared& prepared, const CallSpec& spec, Kind kind, c
     const bool keyed = !spec.idempotency_key.empty() && !streams;
     prepared.run.kept = keyed || kind == Kind::task;
     const bool outlives_request = prepared.run.kept || spec.is_notification;
-    if (outlives_request) own_arguments(prepared.run.lent.get(), spec.port);
+    if (outlives_request) {
+        own_arguments(prepared.run.lent.get(), spec.port);
+        prepared.run.held = spec.port.hold(codec::json_bytes(spec.params));
+    }
     if (!cacheable && !keyed) return;
     ArgumentsKey key = arguments_key(arguments, source, keyed ? Digests::compute : Digests::stop);
     const bool cached = cacheable && !key.has_digests && !key.has_objects && prepared.objects.empty();

@@ -309,10 +309,16 @@ void NamedTensors::check_name(std::string_view name) {
 }
 
 NamedTensors::Made NamedTensors::put(const Put& what, const std::function<Placed()>& place) {
-    const runtime::NamedPointer base = what.has_base ? store_.find(what.owner, what.name) : nullptr;
-    Put all = what;
-    if (base != nullptr) all.bytes += base->content->bytes();
-    check(all);
+    check(what);
+    runtime::NamedPointer base;
+    if (what.has_base) base = store_.find(what.owner, what.name);
+    if (base != nullptr) {
+        const std::uint64_t now = base->version;  // another put may have been faster
+        if (now != what.wanted.if_version.value_or(now)) fail(what, {true, false, now, {}});
+        Put all = what;
+        all.bytes += base->content->bytes();
+        check(all);
+    }
     return or_rejected([&] {
         Placed placed = place();
         if (what.has_base) placed = with_changes(what.owner, base, std::move(placed));

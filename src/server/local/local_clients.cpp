@@ -36,7 +36,8 @@ struct LocalClients::Question {
 namespace {
 
 using SegmentBytes = Integer<1, std::int64_t{1} << 46>;
-using Ids = Texts<local::kMaxPacketBytes>;  // the size of the packet limits their number
+constexpr std::size_t kMostIdBytes = 128;
+using Ids = Texts<local::kMaxPacketBytes, kMostIdBytes>;  // the size of the packet limits their number
 
 }  // namespace
 
@@ -71,8 +72,12 @@ std::vector<std::shared_ptr<LocalClient>> LocalClients::Network::all() const {
 }
 
 void LocalClients::Network::segment_gone(const std::string& segment) {
-    for (const auto& client : all())
-        client->segment_gone(segment);
+    try {
+        for (const auto& client : all())
+            client->segment_gone(segment);
+    } catch (const std::exception& error) {  // no memory: the client keeps its mapping until its channel ends
+        log::error("the local channel: a client could not be told that memory is gone: ", error.what());
+    }
 }
 
 LocalClients::Use LocalClients::use() const {
@@ -260,6 +265,9 @@ LocalClients::Answer LocalClients::get_segment(Question& question) const {
 
 LocalClients::Answer LocalClients::offer_segment(Question& question) {
     const auto [segment, size] = question.params<std::string, SegmentBytes>({"segment", "size"});
+    if (segment.size() > kMostIdBytes)
+        return json_rpc::invalid_params("segment", "a name of at most " + std::to_string(kMostIdBytes) + " bytes",
+                                        std::to_string(segment.size()) + " bytes");
     if (question.packet.lost_descriptors) {
         return json_rpc::busy(std::chrono::seconds(1),
                               "the server has no descriptor left for the segment: its limit of open files (ulimit -n)");

@@ -32,8 +32,8 @@ using PageSize = Integer<1, 1000>;
 using Version = Integer<0, std::numeric_limits<std::int64_t>::max()>;
 using NewVersion = Integer<1, static_cast<std::int64_t>(runtime::kHighestVersion)>;
 
-/// An array of at most kMost strings.
-template <std::size_t kMost>
+/// An array of at most kMost strings of at most kMostBytes each.
+template <std::size_t kMost, std::size_t kMostBytes = std::numeric_limits<std::size_t>::max()>
 struct Texts {
     std::vector<std::string> list;
 };
@@ -80,12 +80,16 @@ private:
     }
 };
 
-template <std::size_t kMost>
-struct Codec<server::Texts<kMost>> {
-    static server::Texts<kMost> read(const ValueReader& reader) {
+template <std::size_t kMost, std::size_t kMostBytes>
+struct Codec<server::Texts<kMost, kMostBytes>> {
+    static server::Texts<kMost, kMostBytes> read(const ValueReader& reader) {
         if (reader.kind() != Kind::array || reader.size() > kMost)
             reader.fail("array of at most " + std::to_string(kMost) + " strings");
-        return {Codec<std::vector<std::string>>::read(reader)};
+        server::Texts<kMost, kMostBytes> texts{Codec<std::vector<std::string>>::read(reader)};
+        const auto is_long = [](const std::string& text) { return text.size() > kMostBytes; };
+        if (std::any_of(texts.list.begin(), texts.list.end(), is_long))
+            reader.fail("strings of at most " + std::to_string(kMostBytes) + " bytes");
+        return texts;
     }
     static void schema(ValueWriter writer) {
         Codec<std::vector<std::string>>::schema(writer);

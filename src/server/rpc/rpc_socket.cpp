@@ -86,11 +86,15 @@ void RpcSocket::reject(const json_rpc::Request* request, const Error& error) {
     answer_with(request != nullptr ? request->id.value_or(nullptr) : Json(), error);
 }
 
-/// Closes the socket of a peer that sends requests but does not read the answers.
 void RpcSocket::answer_with(const Json& id, const Error& error) {
-    if (socket_->unsent() > kMostUnread) return break_off("the client sends requests but does not read the answers");
     std::string text;
     json_rpc::print({id, error}, text);
+    say(std::move(text));
+}
+
+/// Closes the socket of a peer that sends requests but does not read what it gets.
+void RpcSocket::say(std::string text) {
+    if (socket_->unsent() > kMostUnread) return break_off("the client sends requests but does not read the answers");
     out_->say(std::move(text));
 }
 
@@ -272,7 +276,7 @@ void RpcSocket::subscribe(const json_rpc::Request& request) {
         if (!watches) forget_watch(task);
         std::string text;
         json_rpc::print(json_rpc::Response{*request.id, watches ? watch_task(task) : Json{{"watched", false}}}, text);
-        out_->say(std::move(text));
+        say(std::move(text));
     } catch (const Rejected& rejected) {
         answer_with(*request.id, rejected.error);
     }
@@ -281,16 +285,16 @@ void RpcSocket::subscribe(const json_rpc::Request& request) {
 /// Returns the current state of the task; task.changed notifications report later states.
 Json RpcSocket::watch_task(const std::string& task) {
     const auto owner = owner_filter(principal_);
-    const auto watch =
-        all_.watches.watch(task, owner, [weak = weak_from_this(), out = out_, task](const tasks::TaskInfo* info) {
-            const auto self = weak.lock();
-            const bool over = info == nullptr || tasks::is_terminal(info->state);
-            if (self != nullptr && over) self->forget_watch(task);  // first: the client may now watch the next task
-            if (info == nullptr) return;
-            std::string text;
-            json_rpc::print({"task.changed", task_json(*info), std::nullopt, nullptr}, text);
-            out->say(std::move(text));
-        });
+    const auto watch = all_.watches.watch(task, owner, [weak = weak_from_this(), task](const tasks::TaskInfo* info) {
+        const auto self = weak.lock();
+        if (self == nullptr) return;
+        const bool over = info == nullptr || tasks::is_terminal(info->state);
+        if (over) self->forget_watch(task);  // first: the client may now watch the next task
+        if (info == nullptr) return;
+        std::string text;
+        json_rpc::print({"task.changed", task_json(*info), std::nullopt, nullptr}, text);
+        self->say(std::move(text));
+    });
     const bool taken = calls_.with([&](Calls& calls) {
         if (calls.tasks.size() >= kMaxWatches && !calls.tasks.contains(task)) return false;
         calls.tasks.insert_or_assign(task, watch);

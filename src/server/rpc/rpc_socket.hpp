@@ -105,6 +105,7 @@ private:
     void start(RpcEndpoint::Received received);
     void answer(RpcEndpoint::Received received);
     void call_ended();
+    void say(std::string text);
     void answer_with(const json_rpc::Json& id, const json_rpc::Error& error);
     void subscribe(const json_rpc::Request& request);
     json_rpc::Json watch_task(const std::string& task);

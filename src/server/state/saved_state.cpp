@@ -166,6 +166,7 @@ void SavedState::hold(std::string result, TensorSaver::Memory memory) {
 }
 
 void SavedState::task_ended(const tasks::TaskInfo& task) noexcept try {
+    if (task.outcome != nullptr && runtime::ended_with_server(*task.outcome)) return;
     TensorSaver::Memory memory;
     Json record{{"id", task.id},
                 {"method", task.method},

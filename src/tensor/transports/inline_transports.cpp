@@ -197,7 +197,7 @@ public:
         if (descriptor.extent.elements == 0) return {make_handle(allocate(descriptor.dtype, descriptor.shape)), 0};
         const std::byte* data = incoming.body.data() + region.offset;
         check_bools(descriptor, data);
-        if (!is_aligned(data, descriptor.dtype)) return copied(descriptor, data);
+        if (!is_aligned(data, descriptor.dtype)) return copied(descriptor, data, incoming);
         return {make_handle(view_of(data, incoming.owner, descriptor.dtype, descriptor.shape, descriptor.strides)), 0};
     }
 
@@ -223,14 +223,7 @@ private:
         if (coding != "zstd") throw InvalidValue("body.coding", "\"zstd\"", coding);
         if (!descriptor.strides.empty())
             throw InvalidValue("strides", "those of a contiguous tensor, or none: its bytes are compressed", "others");
-        struct Held {
-            std::shared_ptr<const void> share;
-            TensorRef tensor;
-        };
-        const auto held = std::make_shared<Held>();
-        if (incoming.hold) held->share = incoming.hold(descriptor.extent.bytes);
-        if (incoming.hold && held->share == nullptr) throw std::bad_alloc();
-        held->tensor = allocate(descriptor.dtype, descriptor.shape);
+        const auto held = allocate_held(descriptor, incoming);
         const auto out = mutable_bytes(held->tensor);
         try {
             decompress_zstd(
@@ -246,11 +239,25 @@ private:
                 region.size};
     }
 
-    static Imported copied(const Descriptor& descriptor, const std::byte* data) {
-        TensorRef tensor = allocate(descriptor.dtype, descriptor.shape);
+    static Imported copied(const Descriptor& descriptor, const std::byte* data, const Incoming& incoming) {
+        const auto held = allocate_held(descriptor, incoming);
         const Shape strides = descriptor.strides.empty() ? contiguous_strides(descriptor.shape) : descriptor.strides;
-        gather(data, descriptor.shape, strides, size_of(descriptor.dtype), tensor.mutable_data());
-        return {make_handle(tensor), descriptor.extent.bytes};
+        std::byte* const out = held->tensor.mutable_data();
+        gather(data, descriptor.shape, strides, size_of(descriptor.dtype), out);
+        return {make_handle(view_of(out, held, descriptor.dtype, descriptor.shape, {})), descriptor.extent.bytes};
+    }
+
+    /// New memory for a tensor, and its share of the bytes that may be in flight.
+    struct Held {
+        std::shared_ptr<const void> share;
+        TensorRef tensor;
+    };
+    static std::shared_ptr<Held> allocate_held(const Descriptor& descriptor, const Incoming& incoming) {
+        const auto held = std::make_shared<Held>();
+        if (incoming.hold) held->share = incoming.hold(descriptor.extent.bytes);
+        if (incoming.hold && held->share == nullptr) throw std::bad_alloc();
+        held->tensor = allocate(descriptor.dtype, descriptor.shape);
+        return held;
     }
 };
 

@@ -78,13 +78,13 @@ codec::TensorPointer TensorTransfer::import(const Descriptor& descriptor) {
     return std::move(imported.tensor);
 }
 
-void TensorTransfer::take_over(codec::LentMemory& memory) {
-    std::shared_ptr<const void> counted;
-    if (incoming_.hold) {
-        counted = incoming_.hold(memory.bytes());
-        if (counted == nullptr) throw std::bad_alloc();
-    }
-    count_copied(memory.take_over(std::move(counted)));
+void TensorTransfer::take_over(codec::LentMemory& memory) { count_copied(memory.take_over(hold(memory.bytes()))); }
+
+std::shared_ptr<const void> TensorTransfer::hold(std::uint64_t bytes) {
+    if (!incoming_.hold) return nullptr;
+    auto counted = incoming_.hold(bytes);
+    if (counted == nullptr) throw std::bad_alloc();
+    return counted;
 }
 
 codec::TensorPointer TensorTransfer::wrap(const TensorRef& tensor) { return make_handle(tensor); }

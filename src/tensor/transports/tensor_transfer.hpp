@@ -84,6 +84,7 @@ public:
 
     std::vector<std::weak_ptr<codec::LentMemory>> take_lent() override { return std::exchange(lent_, {}); }
     void take_over(codec::LentMemory& memory) override;
+    std::shared_ptr<const void> hold(std::uint64_t bytes) override;
     /// Counts bytes that were copied after the import of tensors in shared memory.
     void count_copied(std::uint64_t bytes) { counts_[static_cast<std::size_t>(TransportKind::shm)].copied += bytes; }
 

@@ -239,6 +239,32 @@ class Runs(unittest.TestCase):
         self.assertEqual(keeper.call(*submit, Idempotency_Key="k")["error"]["code"], OUTCOME_UNKNOWN)
         self.assertEqual(keeper.entries(), ["task"])
 
+    def test_calls_that_a_replaced_server_cut_off_are_not_kept_as_its_errors(self):
+        keeper = Keeper(self, "--workers", "1", "--drain-time", "100ms").await_server()
+        sent = []
+        for name in ("begun", "waiting"):
+            body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "enter", "params": [name, 1.5]})
+            connection = http.client.HTTPConnection("127.0.0.1", keeper.port)
+            self.addCleanup(connection.close)
+            connection.request("POST", "/jsonrpc", body, {"Content-Type": "application/json", KEYS: name})
+            sent.append(connection)
+            eventually(keeper.entries, "the first call")
+        task = ("task.submit", {"method": "enter", "params": ["task"]})
+        identity = keeper.call(*task, Idempotency_Key="t")["result"]["id"]
+        before = keeper.pid()
+        keeper.process.send_signal(signal.SIGUSR2)
+        answers = [json.load(connection.getresponse())["error"] for connection in sent]
+        self.assertEqual([answer["code"] for answer in answers], [-32009, -32009])
+        self.assertEqual([answer["data"].get("may_have_run") for answer in answers], [True, None])
+        eventually(lambda: keeper.pid() not in (0, before), "the next start")
+        keeper.await_server()
+        begun = keeper.call("enter", ["begun", 1.5], Idempotency_Key="begun")
+        self.assertEqual(begun["error"]["code"], OUTCOME_UNKNOWN)
+        self.assertEqual(keeper.call("enter", ["waiting", 1.5], Idempotency_Key="waiting")["result"], "waiting")
+        self.assertEqual(keeper.call("task.get", {"id": identity})["error"]["code"], -32005)
+        again = keeper.call(*task, Idempotency_Key="t")["result"]["id"]
+        self.assertEqual(keeper.call("task.wait", {"id": again})["result"]["state"], "completed")
+
     def test_tasks_and_keys_that_are_forgotten_leave_nothing(self):
         keeper = Keeper(self, "--idempotency-window", "200ms").await_server()
         submit = {"method": "count_up", "params": [200_000], "ttl_ms": 200}

@@ -70,6 +70,22 @@ TEST_CASE("A descriptor that is no sealed memory of its size is rejected when it
     }
 }
 
+TEST_CASE("Ids that no server and no client makes are not kept", "[memory][hostile]") {
+    Hostile hostile;
+    const std::string longest(128, 'x'), too_long = longest + 'x';
+    const Descriptor segment = hostile.client.segment.descriptor();
+    const auto offer = [&](const std::string& name) {
+        return hostile.client.channel.ask("segment.offer", {{"segment", name}, {"size", kBytes}}, {segment});
+    };
+    CHECK(offer(longest).contains("result"));
+    CHECK(code_of(offer(too_long)) == -32602);
+    for (const char* const method : {"lease.recall", "lease.retire", "segment.recycle"}) {
+        const Json ids{{std::string(method).starts_with("lease") ? "leases" : "segments", {too_long}}};
+        CHECK(code_of(hostile.client.channel.ask(method, ids)) == -32602);
+    }
+    CHECK(hostile.serves());
+}
+
 TEST_CASE("Offsets, sizes and strides beyond a segment are rejected", "[memory][hostile]") {
     const Hostile hostile;
     const auto max = std::numeric_limits<std::int64_t>::max();

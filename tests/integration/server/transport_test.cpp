@@ -1,6 +1,7 @@
 // What goes over HTTP: statuses, tensors, errors that functions throw, and answers whose JSON is long.
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 
 #include <algorithm>
 #include <cstring>
@@ -315,6 +316,22 @@ TEST_CASE("long answers count as bytes in flight", "[server]") {
     CHECK(daemon.code("text_of", {9'000'000}) == -32008);
 }
 
+TEST_CASE("arguments of calls that outlive their requests count as bytes in flight until they end", "[server]") {
+    OwnDaemon daemon({"--workers", "1", "--max-bytes-in-flight", "8M"});
+    const PendingCall running = daemon.hold();
+    REQUIRE(daemon.until("started"));
+    const Json params{{"greeting", std::string(2'000'000, 'x')}, {"name", "n"}};
+    const Json first = daemon.submit("greet", params);
+    daemon.submit("greet", params);
+    daemon.submit("greet", params);
+    const Json rejected = daemon.respond("task.submit", {{"method", "greet"}, {"params", params}});
+    CHECK(code_of(rejected) == -32008);
+    CHECK(says(rejected["error"], "--max-bytes-in-flight"));
+    daemon.release();
+    CHECK(daemon.wait(first)["state"] == "completed");
+    CHECK(eventually([&] { return daemon.submit("greet", params).is_string(); }));
+}
+
 TEST_CASE("an answer is not written to its end when its client has gone", "[server]") {
     const OwnDaemon daemon({"--log-level", "debug", "--max-reply-json-bytes", "4G", "--max-bytes-in-flight", "4G",
                             "--max-reply-data-elements", "50000000"});
@@ -349,4 +366,23 @@ TEST_CASE_METHOD(Calls, "long answers come whole on every way", "[server]") {
         CHECK(reply.body.size() > 0);
         CHECK(reply.body.size() < 2'000'000);
     }
+}
+
+TEST_CASE("a WebSocket whose client reads no answers is closed, whatever it asks", "[server]") {
+    OwnDaemon daemon;
+    const Json id(std::string(60'000, 'i'));
+    const Json question = GENERATE_REF(Json{{"method", "task.unwatch"}, {"params", {"t"}}}, Json{{"method", "none"}});
+    Json request{{"jsonrpc", "2.0"}, {"id", id}};
+    request.update(question);
+    WebSocketPeer peer(daemon.port());
+    const std::size_t before = resident_bytes(daemon.child().pid());
+    int sent = 0;
+    try {
+        for (; sent < 10'000; ++sent)
+            peer.send(request);
+    } catch (const std::exception&) {  // the connection is closed
+    }
+    CHECK(sent < 10'000);
+    CHECK(resident_bytes(daemon.child().pid()) < before + (std::size_t{400} << 20));
+    CHECK(daemon.serves());
 }

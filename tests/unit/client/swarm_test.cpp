@@ -1,5 +1,6 @@
 #include "client/transfers/swarm.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -8,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -135,17 +137,27 @@ TEST_CASE("a receiver that the server of a swarm has forgotten goes on as a new 
     for (const int forgets_at : {2, 3, 12}) {
         ForgetfulServer server(forgets_at);
         std::mutex mutex;
-        std::multiset<std::uint64_t> fetched;
+        std::multiset<std::uint64_t> fetched, under_way;
+        std::size_t at_once = 0;
         const client::Swarm::Source source{[&](const std::string& report) { return server.answer(report); },
                                            [&](const net::ByteRange& range) { return range.first == 0; },
                                            [&](const net::ByteRange& range) {
+                                               const std::uint64_t piece = range.first / kPiece;
+                                               {
+                                                   const std::lock_guard lock(mutex);
+                                                   fetched.insert(piece);
+                                                   under_way.insert(piece);
+                                                   at_once = std::max(at_once, under_way.count(piece));
+                                               }
+                                               std::this_thread::sleep_for(std::chrono::milliseconds(2));
                                                const std::lock_guard lock(mutex);
-                                               fetched.insert(range.first / kPiece);
+                                               under_way.erase(under_way.find(piece));
                                            },
                                            [](const net::ByteRange&) {}};
         client::Swarm(options, {}, source, file_in(memory)).run();
         CHECK(server.known() == kPieces);
         CHECK(!fetched.contains(0));
+        CHECK(at_once == 1);  // another fetch could replace bytes that were checked
         CHECK(std::set<std::uint64_t>(fetched.begin(), fetched.end()).size() == kPieces - 1);
     }
 }

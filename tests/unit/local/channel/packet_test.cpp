@@ -71,8 +71,12 @@ TEST_CASE("packets at their bounds pass, beyond them nothing is sent", "[local]"
     CHECK(packet.text == longest);
     CHECK(packet.descriptors.size() == most.size());
     most.push_back(most.front());
-    for (const OutgoingPacket& bad : {OutgoingPacket{longest + 'x', {}}, {"", {}}, {"x", most}})
+    for (const OutgoingPacket& bad : {OutgoingPacket{longest + 'x', {}}, {"", {}}, {"x", most}}) {
         CHECK_THROWS_AS(local::send_packet(pair.left.get(), bad), std::length_error);
+        local::Outbox outbox(std::size_t{1} << 20);
+        CHECK(outbox.send(pair.left.get(), bad) == Sent::gone);
+        CHECK(outbox.send(pair.left.get(), {"next", {}}) == Sent::yes);
+    }
 }
 
 TEST_CASE("a packet beyond the bounds is told as one, and leaves no descriptor behind", "[local]") {

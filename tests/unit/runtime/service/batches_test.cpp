@@ -249,6 +249,19 @@ TEST_CASE("a batch has at most the rows that the function allows, and a larger c
     CHECK(functions.rows() == std::vector<std::int64_t>{8, 4, 9});
 }
 
+TEST_CASE("calls whose rows together are beyond 64 bits run alone", "[service][batches]") {
+    Functions functions;
+    Server server(functions);
+    const auto held = server.hold();
+    constexpr std::int64_t many = std::int64_t{1} << 62;
+    const Json argument{{"$tensor", {{"dtype", "uint8"}, {"shape", {many, 0}}, {"base64", ""}}}};
+    const auto first = server.started("nothing", args(argument)), second = server.started("nothing", args(argument));
+    functions.go.set();
+    CHECK_FALSE(Server::outcome(first)->failed());
+    CHECK_FALSE(Server::outcome(second)->failed());
+    CHECK(functions.rows() == std::vector<std::int64_t>(2, many));
+}
+
 TEST_CASE("the error of one call stays its own", "[service][batches]") {
     Functions functions;
     Server server(functions);

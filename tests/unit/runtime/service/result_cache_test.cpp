@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint64_t kMuch = 1 << 30;
 
 runtime::OutcomePointer text(std::size_t bytes) { return outcome_of(std::string(bytes, 'x')); }
-std::uint64_t cost(std::size_t bytes) { return text(bytes)->bytes().host + 1; }
+std::uint64_t cost(std::size_t bytes) { return 400 + text(bytes)->bytes().host + 1; }
 
 /// A cache of results of "f", kept for 10 s, with keys of one character.
 struct Cache {
@@ -78,26 +78,27 @@ TEST_CASE("keys that ended first go first when there are too many bytes, and non
     ManualClock clock;
     runtime::IdempotencyTable keys({.window = 10s, .max_bytes = 1000}, clock);
     const std::string arguments(200, 'x');
+    const auto of_one = [](const char* key) { return std::string("principal") + '\0' + key; };
     const auto known = [&](const char* key) {
-        const bool is_known = keys.insert(key, arguments, std::string(key)).has_value();
-        if (!is_known) keys.forget(key);
+        const bool is_known = keys.insert(of_one(key), arguments, std::string(key)).has_value();
+        if (!is_known) keys.forget(of_one(key));
         return is_known;
     };
     for (const char* key : {"a", "b", "runs"})
-        CHECK_FALSE(keys.insert(key, arguments, std::string(key)));
-    const auto first = keys.insert("a", arguments, std::string("second"));
+        CHECK_FALSE(keys.insert(of_one(key), arguments, std::string(key)));
+    const auto first = keys.insert(of_one("a"), arguments, std::string("second"));
     CHECK(std::get<std::string>(first->run) == "a");
     CHECK(first->same_arguments);
-    keys.ended("b", 0);
-    keys.ended("a", 400);
+    keys.ended(of_one("b"), 0);
+    keys.ended(of_one("a"), 400);
     CHECK((known("a") && known("b")));
-    keys.insert("more", "x", std::string("more"));
-    keys.insert("again", "x", std::string("again"));
+    keys.insert(of_one("more"), "x", std::string("more"));
+    keys.insert(of_one("again"), "x", std::string("again"));
     CHECK((known("a") && !known("b") && known("runs")));
-    keys.forget("a");
+    keys.forget(of_one("a"));
     clock.advance(5s);
-    CHECK_FALSE(keys.insert("a", arguments, std::string("a")));
-    keys.ended("a", 0);
+    CHECK_FALSE(keys.insert(of_one("a"), arguments, std::string("a")));
+    keys.ended(of_one("a"), 0);
     clock.advance(5s);  // the time of the first one, which was forgotten
     keys.expire();
     CHECK(known("a"));
@@ -120,4 +121,23 @@ TEST_CASE("a function's bound makes room among its own results only, and clear f
     CHECK(kept.has() == "d");
     CHECK(kept.cache.clear("") == 1);
     CHECK(kept.cache.stats().bytes == 0);
+}
+
+TEST_CASE("a principal with more than half of the idempotency keys or of their bytes loses its own first",
+          "[service]") {
+    const ManualClock clock;
+    runtime::IdempotencyTable keys({.window = 1h, .max_bytes = 1'000'000}, clock);
+    const auto use = [&](const std::string& principal, int number, std::uint64_t bytes) {
+        const std::string key = principal + '\0' + "f" + '\0' + std::to_string(number);
+        const bool was_known = keys.insert(key, "arguments", text(1)).has_value();
+        if (!was_known) keys.ended(key, bytes);
+        return was_known;
+    };
+    CHECK_FALSE(use("alice", 1, 10));
+    for (int number = 0; number < 11'000; ++number)
+        use("mallory", number, 0);
+    CHECK(use("alice", 1, 10));
+    CHECK_FALSE(use("mallory", 0, 0));
+    use("mallory", 20'000, 2'000'000);
+    CHECK(use("alice", 1, 10));
 }
