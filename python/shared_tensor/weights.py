@@ -40,31 +40,41 @@ def _bind(model: Any, weights: Mapping[str, Any], strict: bool) -> None:
 
 
 class _Gate:
-    """Lets any number of calls of a model run, or one swap of its weights."""
+    """A model's forward(). Lets any number of calls run, or one swap of the weights. Not hooks of torch: they are not
+    run after KeyboardInterrupt."""
 
-    def __init__(self) -> None:
+    def __init__(self, forward: Callable[..., Any]) -> None:
+        self.__wrapped__ = forward  # gives its signature to inspect
         self._changed = threading.Condition()
         self._running = 0
         self._swaps = 0
-        self._depth = threading.local()  # a model may call itself
+        self._thread = threading.local()
 
-    def enter(self, *_: Any) -> None:
-        depth = getattr(self._depth, "value", 0)
-        self._depth.value = depth + 1
-        if depth == 0:
+    def _is_inside(self) -> bool:
+        return getattr(self._thread, "is_inside", False)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._is_inside():  # a model may call itself
+            return self.__wrapped__(*args, **kwargs)
+        is_counted = False
+        try:
             with self._changed:
                 self._changed.wait_for(lambda: self._swaps == 0)
                 self._running += 1
+                is_counted = self._thread.is_inside = True
+            return self.__wrapped__(*args, **kwargs)
+        finally:
+            if is_counted:
+                self._thread.is_inside = False
+                with self._changed:
+                    self._running -= 1
+                    self._changed.notify_all()
 
-    def leave(self, *_: Any) -> None:
-        self._depth.value -= 1
-        if self._depth.value == 0:
-            with self._changed:
-                self._running -= 1
-                self._changed.notify_all()
+    def __reduce__(self) -> Any:
+        return _Gate, (self.__wrapped__,)  # a copy of the model has a gate of its own
 
     def swap(self, work: Callable[[], None]) -> None:
-        if getattr(self._depth, "value", 0) > 0:
+        if self._is_inside():
             raise RuntimeError("weights cannot be swapped inside a call of their model")
         with self._changed:
             self._swaps += 1
@@ -87,15 +97,12 @@ class Attached:
         if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 1):
             raise RuntimeError(f"attach() needs torch 2.1 or newer, and this is {torch.__version__}")
         self._model, self._name, self._names, self._strict = model, name, names, strict
-        self._gate = _Gate()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._weights = names.get(name)
         _bind(model, self._weights, strict)
-        self._hooks = [
-            model.register_forward_pre_hook(self._gate.enter, prepend=True),
-            model.register_forward_hook(self._gate.leave, always_call=True),
-        ]
+        self._forward = vars(model).get("forward")  # None: that of the class
+        self._gate = model.forward = _Gate(model.forward)
         self.error: Exception | None = None
 
     @property
@@ -151,8 +158,10 @@ class Attached:
     def detach(self) -> None:
         """Ends watch(): blocks until its thread has ended, about a second. The model keeps its weights."""
         self._stop.set()
-        for hook in self._hooks:
-            hook.remove()
+        if vars(self._model).get("forward") is self._gate:
+            del self._model.forward
+            if self._forward is not None:
+                self._model.forward = self._forward
         if self._thread is not None:
             self._thread.join()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import pathlib
 import subprocess
@@ -391,6 +392,30 @@ def test_an_update_keeps_what_did_not_change(client: shared_tensor.Client, names
         names.publish("weights", {"0.bias": torch.full((256,), 3.0)}, base=published.version)
         assert attached.update() and model[0].weight[0, 0] == 1, "an update brings the published weights"
         assert model[0].bias[0] == 3
+
+
+def test_a_call_that_is_interrupted_leaves_the_model_usable(client: shared_tensor.Client, names: NamedTensors) -> None:
+    make_model()
+    torch = sys.modules["torch"]
+
+    class Model(torch.nn.Linear):  # type: ignore[misc,name-defined]
+        def forward(self, x: Any, fails: bool = False) -> Any:
+            if fails:
+                raise KeyboardInterrupt
+            return super().forward(x)
+
+    model, x = Model(2, 2), torch.ones(1, 2)
+    names.publish("weights", fill(model, 1))
+    with shared_tensor.attach(model, "weights", client=client) as attached:
+        with pytest.raises(KeyboardInterrupt):
+            model(x, fails=True)
+        names.publish("weights", fill(model, 2))
+        update = threading.Thread(target=attached.update, daemon=True)
+        update.start()
+        update.join(10)
+        assert not update.is_alive() and model(x).tolist() == [[6, 6]]
+        assert copy.deepcopy(model)(x).tolist() == [[6, 6]]
+    assert "forward" not in vars(model)
 
 
 def test_weights_that_do_not_fit_change_nothing(client: shared_tensor.Client, names: NamedTensors) -> None:
