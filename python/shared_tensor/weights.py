@@ -133,26 +133,28 @@ class Attached:
 
     def watch(self) -> None:
         """Takes each new version from now on, in a thread of its own, until detach(). A version that does not fit the
-        model is left out: see `error`."""
+        model is left out, and a failed call is repeated every second: see `error`."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._follow, name="shared_tensor weights", daemon=True)
             self._thread.start()
 
     def _follow(self) -> None:
-        seen = self.version
+        seen, newer = self.version, None
         while not self._stop.is_set():
             try:
                 newer = self._names.watch(self._name, seen, timeout=1.0)
                 if newer is None:
                     continue
-                seen = newer
                 self.update()
-                self.error = None
+                seen, self.error = newer, None
             except UnknownOrExpired as error:  # the name was removed: it may come back
                 self.error, seen = error, 0
                 self._stop.wait(0.1)
-            except (RpcError, ValueError, KeyError, RuntimeError) as error:
+            except (RpcError, RuntimeError, MemoryError) as error:  # may pass: the same version is tried again
                 self.error = error
+                self._stop.wait(1.0)
+            except Exception as error:  # this version does not fit
+                self.error, seen = error, newer or seen
                 self._stop.wait(1.0)
 
     def detach(self) -> None:

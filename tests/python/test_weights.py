@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy
 import pytest
+from conftest import until
 
 import shared_tensor
 from shared_tensor import NamedTensors, errors
@@ -444,3 +445,25 @@ def test_weights_that_do_not_fit_change_nothing(client: shared_tensor.Client, na
         while attached.version != newest:
             pass
         assert bool((model[0].weight == 2).all())
+
+
+def test_watch_tries_a_version_again_but_leaves_out_what_does_not_fit(
+    client: shared_tensor.Client, names: NamedTensors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model()
+    names.publish("weights", fill(model, 1))
+    with shared_tensor.attach(model, "weights", client=client) as attached:
+        failures: list[Exception] = [TypeError("no such dtype"), errors.TransportFailure("the connection broke")]
+        get = attached._names.get
+
+        def fail_twice(*args: Any, **options: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return get(*args, **options)
+
+        monkeypatch.setattr(attached._names, "get", fail_twice)
+        attached.watch()
+        names.publish("weights", fill(model, 2))
+        until(lambda: not failures and isinstance(attached.error, TypeError))
+        newest = names.publish("weights", fill(model, 3)).version
+        until(lambda: attached.version == newest and attached.error is None)
