@@ -15,7 +15,7 @@ from typing import Any
 from . import _convert, _core, _inputs, _tracing
 from ._first.async_client import AsyncSharedTensorClient, execute_remote_function_async
 from .client import Client, Framework
-from .errors import Cancelled, RpcError
+from .errors import Cancelled, InvalidParams, RpcError
 from .handles import Stream, Task, Writer
 from .records import Receipt, Retry, TaskStatus
 
@@ -64,9 +64,10 @@ class AsyncClient:
     async def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
         """Calls a function and returns its result. Raises what Client.call() raises. Do not change tensors of
         arguments before the call has returned."""
-        positional, named = args, kwargs
-        if positional and named:  # needs the names of the parameters, which the first such call asks for
-            positional, named = await asyncio.to_thread(self._blocking._arguments, method, args, kwargs)
+        known = self._blocking._known_arguments(method, args, kwargs)
+        if known is None:  # needs the names of the parameters
+            known = await asyncio.to_thread(self._blocking._arguments, method, args, kwargs)
+        positional, named = known
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Any] = loop.create_future()
         receipt: dict[str, Any] = {}
@@ -83,6 +84,9 @@ class AsyncClient:
                 result = await outcome
             except asyncio.CancelledError:
                 stop.request()
+                raise
+            except InvalidParams:
+                self._blocking._shared.parameters = {}  # the function may have other parameters now
                 raise
             finally:
                 if self._options.receipt and receipt:

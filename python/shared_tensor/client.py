@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from . import _convert, _core, _inputs, _tracing
-from .errors import RpcError
+from .errors import InvalidParams, MethodNotFound, RpcError
 from .handles import Batch, Convert, Stream, Task
 from .records import Receipt, Retry
 from .remote import RemoteFunction, Stub
@@ -37,14 +37,22 @@ class _Options:
         return {name: getattr(self, name) for name in names}
 
 
+def _by_name(method: str, names: list[str], positional: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+    if len(positional) > len(names):
+        raise TypeError(f"{method}() takes {len(names)} arguments, but {len(positional) + len(named)} were given")
+    for name in names[: len(positional)]:
+        if name in named:
+            raise TypeError(f"{method}() got multiple values for argument '{name}'")
+    return {**dict(zip(names, positional, strict=False)), **named}
+
+
 @dataclass
 class _Shared:
     """What all clients of one connection pool share."""
 
     url: str
     pool_options: dict[str, Any]
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    parameters: dict[str, list[str]] = field(default_factory=dict)
+    parameters: dict[str, list[str]] = field(default_factory=dict)  # replaced as a whole, never changed
 
 
 class Client:
@@ -129,25 +137,30 @@ class Client:
         self, method: str, positional: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """JSON-RPC takes arguments by position or by name. If there are both, all of them are named."""
+        known = self._known_arguments(method, positional, named)
+        if known is not None:
+            return known
+        methods = self.discover()["methods"]
+        parameters = {entry["name"]: [parameter["name"] for parameter in entry["params"]] for entry in methods}
+        self._shared.parameters = parameters
+        if method not in parameters:
+            text = "Method not found: nothing is shared by this name; rpc.discover lists what is"
+            raise MethodNotFound(f"{method}: {text}", code=-32601, message="Method not found", data={"method": method})
+        return (), _by_name(method, parameters[method], positional, named)
+
+    def _known_arguments(
+        self, method: str, positional: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """As _arguments(), but returns None if the server must be asked for the names of the parameters."""
         if not (positional and named):
             return positional, named
-        names = self._parameters(method)
-        if len(positional) > len(names):
-            raise TypeError(f"{method}() takes {len(names)} arguments, but {len(positional) + len(named)} were given")
-        for name in names[: len(positional)]:
-            if name in named:
-                raise TypeError(f"{method}() got multiple values for argument '{name}'")
-        return (), {**dict(zip(names, positional, strict=False)), **named}
-
-    def _parameters(self, method: str) -> list[str]:
-        with self._shared.lock:
-            known = self._shared.parameters
-            if method not in known:
-                for entry in self.discover()["methods"]:
-                    known[entry["name"]] = [parameter["name"] for parameter in entry["params"]]
-            if method not in known:
-                known[method] = []  # the call itself will say that there is no such function
-            return known[method]
+        names = self._shared.parameters.get(method)
+        if names is None:
+            return None
+        try:
+            return (), _by_name(method, names, positional, named)
+        except TypeError:  # the function may have other parameters now
+            return None
 
     # ---- calls
 
@@ -161,14 +174,24 @@ class Client:
 
     def _call(self, method: str, positional: tuple[Any, ...], named: dict[str, Any], convert: Convert) -> Any:
         keep = self._keep_receipt if self._options.receipt else None
-        if not _tracing.in_use():
-            return self._core.call(method, positional, named, convert, keep)
-        with self._in_span(method) as core:
-            return core.call(method, positional, named, convert, keep)
+        try:
+            if not _tracing.in_use():
+                return self._core.call(method, positional, named, convert, keep)
+            with self._in_span(method) as core:
+                return core.call(method, positional, named, convert, keep)
+        except InvalidParams:
+            self._shared.parameters = {}  # the function may have other parameters now
+            raise
 
-    def _traced(self, method: str) -> contextlib.AbstractContextManager[_core.Client]:
+    @contextlib.contextmanager
+    def _traced(self, method: str) -> Iterator[_core.Client]:
         """The client for one request, which names the span of the request."""
-        return self._in_span(method) if _tracing.in_use() else contextlib.nullcontext(self._core)
+        try:
+            with self._in_span(method) if _tracing.in_use() else contextlib.nullcontext(self._core) as core:
+                yield core
+        except InvalidParams:
+            self._shared.parameters = {}
+            raise
 
     @contextlib.contextmanager
     def _in_span(self, method: str) -> Iterator[_core.Client]:

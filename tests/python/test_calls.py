@@ -9,6 +9,7 @@ import itertools
 import json
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ import pytest
 
 import shared_tensor
 from shared_tensor import errors
+from shared_tensor.async_client import AsyncClient
 
 
 @pytest.mark.parametrize(
@@ -82,6 +84,58 @@ def test_arguments_by_position_by_name_and_both(client: shared_tensor.Client) ->
     assert client.add(1, 2) == client.add(b=2, a=1) == client.add(1, b=2) == client.call("add", 1, b=2) == 3
     with pytest.raises(TypeError, match="multiple values for argument 'a'"):
         client.add(1, a=2)
+
+
+def served(port: int, function: Callable[..., Any]) -> shared_tensor.SharedTensorProvider:
+    provider = shared_tensor.SharedTensorProvider(0, execution_mode="server")
+    provider.register("scale", function)
+    provider.start(port)
+    return provider
+
+
+def test_the_parameters_of_a_function_are_asked_for_again_when_it_has_others() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    async def call_from_asyncio() -> Any:
+        async with AsyncClient(f"http://127.0.0.1:{port}") as client:
+            with pytest.raises(errors.MethodNotFound):
+                await client.call("nothing", 2, factor=3)
+            return await client.call("scale", 2, factor=3)
+
+    first = shared_tensor.SharedTensorProvider(0, execution_mode="server")
+    first.register("other", len)
+    first.start(port)
+    with shared_tensor.Client(f"http://127.0.0.1:{port}") as client:
+        with pytest.raises(errors.MethodNotFound):
+            client.call("scale", 2, factor=3)
+        first.stop()
+        second = served(port, lambda x, factor: x * factor)
+        assert client.call("scale", 2, factor=3) == 6
+        assert asyncio.run(call_from_asyncio()) == 6
+        second.stop()
+        third = served(port, lambda first, second, factor: (first + second) * factor)
+        assert client.call("scale", 2, 3, factor=4) == 20
+        third.stop()
+        fourth = served(port, lambda x, y, factor: (x + y) * factor)
+        with pytest.raises(errors.InvalidParams):
+            client.call("scale", 2, 3, factor=4)
+        assert client.call("scale", 2, 3, factor=4) == 20
+        fourth.stop()
+
+
+def test_a_client_that_asks_for_parameters_does_not_delay_others() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        with shared_tensor.Client(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=60) as client:
+            first = threading.Thread(target=pytest.raises, args=(errors.RpcError, client.add, 1), kwargs={"b": 2})
+            first.start()
+            time.sleep(0.2)
+            begin = time.monotonic()
+            with pytest.raises(errors.RpcError):
+                client.options(timeout=0.5).call("add", 1, b=2)
+            assert time.monotonic() - begin < 20
+        first.join()
 
 
 @pytest.mark.parametrize(
