@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy
@@ -75,6 +77,21 @@ def test_tasks_and_streams(provider: Any) -> None:
         async for item in client.stream("count", 1_000_000):
             if item == 3:
                 break
+
+    run(provider, work)
+
+
+def test_a_task_that_is_awaited_holds_no_thread(provider: Any) -> None:
+    async def work(client: AsyncClient) -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        tasks = [await client.submit("nap", 60) for _ in range(20)]
+        waits = [asyncio.create_task(task.result()) for task in tasks]
+        await asyncio.sleep(0.5)
+        await asyncio.wait_for(asyncio.to_thread(time.sleep, 0), 10)
+        for task, wait in zip(tasks, waits, strict=True):
+            await task.cancel()
+            with pytest.raises(errors.Cancelled):
+                await wait
 
     run(provider, work)
 
