@@ -6,9 +6,11 @@ import collections.abc
 import dataclasses
 import functools
 import inspect
+import os
 import threading
 import typing
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from . import _convert, _core, _tracing, _types
@@ -65,7 +67,7 @@ class Items:
         import asyncio
 
         end = object()
-        item = await asyncio.get_running_loop().run_in_executor(None, next, self, end)
+        item = await asyncio.get_running_loop().run_in_executor(_THREADS, next, self, end)
         if item is end:
             raise StopAsyncIteration
         return item
@@ -91,14 +93,36 @@ class EventLoop:
             try:
                 return future.result(timeout=0.05)
             except concurrent.futures.TimeoutError:  # a class of its own before Python 3.11
-                if future.done():
-                    raise
+                if future.done():  # just now, or the function raised the TimeoutError
+                    return future.result()
                 if context.cancelled:
                     future.cancel()
                     context.check_cancelled()
 
+    def forget(self) -> None:
+        """In a forked child, where the loop's thread does not run. Its end would take events from the parent's loop."""
+        self._lock = threading.Lock()
+        self._of_parent, self._loop = self._loop, None
+
 
 _LOOP = EventLoop()  # of all functions of this process
+
+
+def _make_threads() -> ThreadPoolExecutor:
+    """Threads that wait for items of async functions. Each stream may need one for ever, so there is no real limit."""
+    return ThreadPoolExecutor(10_000, "shared_tensor items")
+
+
+_THREADS = _make_threads()
+
+
+def _after_fork() -> None:
+    global _THREADS
+    _LOOP.forget()
+    _THREADS = _make_threads()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class Definition:
@@ -259,7 +283,7 @@ class Definition:
             async def send() -> None:
                 async for item in items:
                     context.check_cancelled()
-                    if not await asyncio.get_running_loop().run_in_executor(None, writer.write, item):
+                    if not await asyncio.get_running_loop().run_in_executor(_THREADS, writer.write, item):
                         return
 
             _LOOP.run(send(), context)

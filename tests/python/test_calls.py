@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import copy
 import dataclasses
 import itertools
@@ -26,6 +27,7 @@ import pytest
 
 import shared_tensor
 from shared_tensor import errors
+from shared_tensor._function import EventLoop
 from shared_tensor.async_client import AsyncClient
 
 
@@ -368,6 +370,62 @@ def test_streams_in_out_and_both(client: shared_tensor.Client) -> None:
     with sum_of.writer() as numbers:
         assert all(numbers.write(number) for number in range(10))
     assert sum_of.result() == 45
+
+
+ASYNC_PROVIDER = """
+import asyncio, os, time
+from collections.abc import AsyncIterator
+from shared_tensor import Client, SharedTensorProvider
+
+def serve():
+    provider = SharedTensorProvider(0, execution_mode="server")
+
+    @provider.share()
+    async def doubled(numbers: AsyncIterator[int]) -> AsyncIterator[int]:
+        async for number in numbers:
+            yield 2 * number
+
+    return provider, Client(provider.start(0, workers=64), timeout=20)
+"""
+IDLE_STREAMS = """
+provider, client = serve()
+idle = [client.options(timeout=60).stream("doubled") for _ in range((os.cpu_count() or 1) + 8)]
+writers = [stream.writer() for stream in idle]
+time.sleep(0.5)
+print(list(client.stream("doubled", iter([1, 2]))))
+for stream in idle:
+    stream.cancel()
+"""
+AFTER_FORK = """
+provider, client = serve()
+assert list(client.stream("doubled", iter([1]))) == [2]
+if child := os.fork():
+    os.waitpid(child, 0)
+else:
+    other, client = serve()
+    print(list(client.stream("doubled", iter([1, 2]))), flush=True)
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("program", [IDLE_STREAMS, AFTER_FORK], ids=["beside_idle_streams", "after_fork"])
+def test_async_streams_run(program: str) -> None:
+    done = subprocess.run([sys.executable, "-c", ASYNC_PROVIDER + program], capture_output=True, text=True)
+    assert done.stdout == "[2, 4]\n", done.stderr
+
+
+def test_a_result_that_comes_as_the_wait_ends_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    future: concurrent.futures.Future[int] = concurrent.futures.Future()
+
+    def result(timeout: float | None = None) -> int:
+        if timeout is not None:
+            future.set_result(1)
+            raise concurrent.futures.TimeoutError
+        return 1
+
+    monkeypatch.setattr(future, "result", result)
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", lambda work, loop: future)
+    assert EventLoop(asyncio.new_event_loop()).run(None, None) == 1  # type: ignore[arg-type]
 
 
 def test_an_iterator_as_an_argument_is_a_stream(client: shared_tensor.Client) -> None:
