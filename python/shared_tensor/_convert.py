@@ -29,6 +29,9 @@ _WITHOUT_NUMPY = {
 _OF_SIZE = {1: "uint8", 2: "int16", 4: "int32", 8: "int64"}
 
 
+_NOT_PLAIN = ("longdouble", "clongdouble", "float128", "complex256", "datetime64", "timedelta64")
+
+
 def _of_torch(tensor: Any) -> Any:
     if tensor.is_sparse or tensor.is_quantized:
         raise TypeError("a sparse or quantised tensor cannot cross: pass tensor.to_dense() or tensor.dequantize()")
@@ -47,13 +50,15 @@ def _of_torch(tensor: Any) -> Any:
 
 
 def _of_numpy(array: Any) -> Any:
+    if hasattr(array, "filled"):
+        raise TypeError("a masked array cannot cross: pass array.filled(value), or array.data and array.mask beside it")
     name = array.dtype.name
     if name in _WITHOUT_NUMPY:  # a dtype of ml_dtypes
         viewed = Tensor.from_dlpack(array.view(_WITHOUT_NUMPY[name]))
         return viewed.view(name).__dlpack__(max_version=(1, 1))
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    if not array.flags.writeable and array.size:
+    if not array.flags.writeable:
         try:
             return array.__dlpack__(max_version=(1, 1))
         except (BufferError, TypeError):  # an older NumPy exports no read-only memory
@@ -75,8 +80,8 @@ def _of_other(value: Any) -> Any:
 
 def dlpack_of(value: Any) -> Any:
     """Returns a DLPack capsule of a tensor."""
-    module = type(value).__module__.partition(".")[0]
-    if module == "numpy":
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray):
         return _of_numpy(value)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
@@ -102,8 +107,8 @@ def plain(value: Any) -> Any:
         return list(value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    item = getattr(value, "item", None)  # a scalar of NumPy
-    if callable(item) and getattr(value, "shape", None) == ():
+    item = getattr(value, "item", None)  # a scalar of NumPy; of a longdouble it is a longdouble, of a time any type
+    if callable(item) and getattr(value, "shape", None) == () and type(value).__name__ not in _NOT_PLAIN:
         return item()
     raise TypeError(
         f"a value of type {type(value).__qualname__} cannot be an argument: pass numbers, str, bytes, lists, dicts, "

@@ -83,9 +83,20 @@ def test_each_dtype_of_each_framework_crosses_and_comes_back(
         lambda: numpy.broadcast_to(numpy.arange(3), (4, 3)),
         lambda: numpy.arange(6, dtype=">i4"),
         lambda: numpy.frombuffer(b"abcd", numpy.uint8),
+        lambda: numpy.broadcast_to(numpy.float32(1), (0, 3)),
         lambda: numpy.arange(1 << 20, dtype=numpy.float32).reshape(1024, 1024)[:, ::2],
     ],
-    ids=["no dimension", "no element", "transposed", "gaps", "broadcast", "big endian", "read-only", "large with gaps"],
+    ids=[
+        "no dimension",
+        "no element",
+        "transposed",
+        "gaps",
+        "broadcast",
+        "big endian",
+        "read-only",
+        "read-only, no element",
+        "large with gaps",
+    ],
 )
 def test_each_layout_crosses(client: shared_tensor.Client, make: Callable[[], Any]) -> None:
     array = make()
@@ -98,6 +109,14 @@ def test_negative_strides_are_rejected_with_the_cure(client: shared_tensor.Clien
         client.send_back(numpy.arange(4)[::-1])
     with pytest.raises(TypeError, match="cannot cross"):
         client.send_back(numpy.array(["a"]))
+
+
+def test_values_of_numpy_that_would_lose_something_are_rejected(client: shared_tensor.Client) -> None:
+    for value in (numpy.longdouble(1.5), numpy.datetime64("2020-01-01", "ns"), numpy.timedelta64("NaT")):
+        with pytest.raises(TypeError, match=f"{type(value).__name__} cannot be an argument: pass numbers"):
+            client.echo(value)
+    with pytest.raises(TypeError, match=r"pass array\.filled"):
+        client.send_back(numpy.ma.masked_array([1.0, 2.0], [True, False]))
 
 
 def test_a_dtype_that_numpy_lacks_needs_ml_dtypes_or_another_framework(
