@@ -245,11 +245,7 @@ class Definition:
         return arguments
 
     def _check_of(self, parameter: Parameter) -> _types.Check:
-        return lambda value, place: self._converted(parameter.type.check(value, place))
-
-    def _converted(self, value: Any) -> Any:
-        """Converts tensors in values whose type hint does not name a framework."""
-        return value if self._convert is None else _convert.apply(value, self._convert)
+        return lambda value, place: _types.checked(parameter.type, value, place, self._convert)
 
     def run(self, arguments: dict[str, Any], context: _core.Context) -> Any:
         """Calls the function. The result is written by the C++ server."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import collections.abc
+import contextvars
 import dataclasses
 import enum
 import inspect
@@ -37,8 +38,23 @@ def _found(value: Any) -> str:
     return type(value).__name__
 
 
+_converter: contextvars.ContextVar[Callable[[_core.Tensor], Any] | None] = contextvars.ContextVar(
+    "converter", default=None
+)
+
+
+def checked(kind: Type, value: Any, place: str, convert: Callable[[_core.Tensor], Any] | None) -> Any:
+    """Checks a value, and converts the tensors of which the type hint says nothing."""
+    before = _converter.set(convert)
+    try:
+        return kind.check(value, place)
+    finally:
+        _converter.reset(before)
+
+
 def _any(value: Any, place: str) -> Any:
-    return value
+    convert = _converter.get()
+    return value if convert is None else _convert.apply(value, convert)
 
 
 def _integer(value: Any, place: str) -> Any:

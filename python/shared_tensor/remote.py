@@ -7,7 +7,7 @@ import typing
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
 from typing import Any
 
-from . import _convert, _core, _types
+from . import _core, _types
 from .errors import BadArgument, ResultMismatch
 
 if typing.TYPE_CHECKING:
@@ -20,18 +20,16 @@ class Result:
     """Makes what a function's type hint says of its result: a dataclass, an enum, bytes, a tensor of a framework."""
 
     def __init__(self, hint: Any) -> None:
-        self._check = _types.of(hint).check
-        self._keeps_tensors = _types.framework_of(hint) == "none"
+        self._type = _types.of(hint)
 
     def read(self, value: Any, convert: Callable[[_core.Tensor], Any] | None) -> Any:
         """`convert`: for tensors of which the hint says nothing."""
         if isinstance(value, _core.Object):
             return value
         try:
-            made = self._check(value, "the result")
+            return _types.checked(self._type, value, "the result", convert)
         except BadArgument as bad:
             raise ResultMismatch(f"{bad.parameter}: expected {bad.expected}, got {bad.got}") from None
-        return made if convert is None or self._keeps_tensors else _convert.apply(made, convert)
 
 
 class Signature:

@@ -88,6 +88,26 @@ def test_arguments_by_position_by_name_and_both(client: shared_tensor.Client) ->
         client.add(1, a=2)
 
 
+@dataclasses.dataclass
+class Sample:
+    data: Any
+    raw: shared_tensor.Tensor
+
+
+def test_tensors_inside_tuples_and_dataclasses_have_the_framework() -> None:
+    provider = shared_tensor.SharedTensorProvider(0, execution_mode="server")
+
+    @provider.share(framework="numpy")
+    def kinds(pair: tuple, sample: Sample) -> tuple:  # type: ignore[type-arg]
+        return type(pair[0]).__name__, type(sample.data).__name__, type(sample.raw).__name__, pair[0]
+
+    array = numpy.ones(1)
+    with shared_tensor.Client(provider.start(0), framework="numpy") as client:
+        answer = client.function(kinds)((array,), Sample(array, array))  # type: ignore[arg-type]
+        assert answer[:3] == ("ndarray", "ndarray", "Tensor") and isinstance(answer[3], numpy.ndarray)
+    provider.stop()
+
+
 def served(port: int, function: Callable[..., Any]) -> shared_tensor.SharedTensorProvider:
     provider = shared_tensor.SharedTensorProvider(0, execution_mode="server")
     provider.register("scale", function)
