@@ -163,6 +163,22 @@ def _fields(fields: dict[str, Type], required: set[str], make: Callable[..., Any
     return Type(check, schema)
 
 
+_unfinished: dict[Any, Type] = {}
+
+
+def _recursive(hint: Any, make: Callable[[Any], Type]) -> Type:
+    """make(hint), whose members may have the type `hint` again."""
+    if hint in _unfinished:
+        return _unfinished[hint]
+    made: list[Type] = []
+    _unfinished[hint] = Type(lambda value, place: made[0].check(value, place), {"type": "object"})
+    try:
+        made.append(make(hint))
+    finally:
+        _unfinished.pop(hint, None)
+    return made[0]
+
+
 def _dataclass(hint: Any) -> Type:
     hints = typing.get_type_hints(hint, include_extras=True)
     fields = [field for field in dataclasses.fields(hint) if field.init]
@@ -188,13 +204,15 @@ def _enum(hint: type[enum.Enum]) -> Type:
 
 
 def _literal(values: tuple[Any, ...]) -> Type:
-    def check(value: Any, place: str) -> Any:
-        for allowed in values:
-            if type(value) is type(allowed) and value == allowed:
-                return value
-        raise BadArgument(place, "one of " + ", ".join(map(repr, values)), _found(value))
+    plain = [value.value if isinstance(value, enum.Enum) else value for value in values]
 
-    return Type(check, {"enum": list(values)})
+    def check(value: Any, place: str) -> Any:
+        for sent, allowed in zip(plain, values, strict=True):
+            if type(value) is type(sent) and value == sent:
+                return allowed
+        raise BadArgument(place, "one of " + ", ".join(map(repr, plain)), _found(value))
+
+    return Type(check, {"enum": plain})
 
 
 def _union(kinds: list[Type]) -> Type:
@@ -256,6 +274,27 @@ def _tensor(framework: str) -> Type:
     return Type(check, {"$ref": "#/components/schemas/Tensor"})
 
 
+_NUMPY = {"b": _PLAIN[bool], "i": _PLAIN[int], "u": _PLAIN[int], "f": _PLAIN[float]}
+
+
+def _kind_of_numpy(hint: type) -> str:
+    """The kind of a scalar type of NumPy, like numpy.float32; else an empty text."""
+    numpy = sys.modules.get("numpy")
+    return numpy.dtype(hint).kind if numpy is not None and hint in numpy.sctypeDict.values() else ""
+
+
+def _scalar(hint: type, plain: Type) -> Type:
+    limits = sys.modules["numpy"].iinfo(hint) if plain is _PLAIN[int] else None
+
+    def check(value: Any, place: str) -> Any:
+        number = plain.check(value, place)
+        if limits is not None and not limits.min <= number <= limits.max:
+            raise BadArgument(place, hint.__name__, _found(value))
+        return hint(number)
+
+    return Type(check, plain.schema)
+
+
 def _kept(type_name: str | None, hint: Any) -> Type:
     wanted = typing.get_origin(hint) or hint
 
@@ -288,8 +327,9 @@ def of(hint: Any) -> Type:
         return _tensor(framework)
     if origin in (list, collections.abc.Sequence) or hint in (list, collections.abc.Sequence):
         return _list(of(arguments[0]) if arguments else _PLAIN[Any], list)
-    if origin is set or hint is set:
-        return _list(of(arguments[0]) if arguments else _PLAIN[Any], set)
+    for collection in (set, frozenset):
+        if collection in (origin, hint):
+            return _list(of(arguments[0]) if arguments else _PLAIN[Any], collection)
     if origin is tuple or hint is tuple:
         if not arguments or (len(arguments) == 2 and arguments[1] is ...):
             return _list(of(arguments[0]) if arguments else _PLAIN[Any], tuple)
@@ -297,12 +337,14 @@ def of(hint: Any) -> Type:
     if origin in (dict, collections.abc.Mapping) or hint in (dict, collections.abc.Mapping):
         return _dict(of(arguments[1]) if arguments else _PLAIN[Any])
     if typing.is_typeddict(hint):
-        return _typed_dict(hint)
+        return _recursive(hint, _typed_dict)
     if isinstance(hint, type):
         if dataclasses.is_dataclass(hint):
-            return _dataclass(hint)
+            return _recursive(hint, _dataclass)
         if issubclass(hint, enum.Enum):
             return _enum(hint)
+        if (kind := _kind_of_numpy(hint)) in _NUMPY:
+            return _scalar(hint, _NUMPY[kind])
         return _kept(_convert.object_type(hint), hint)
     return _PLAIN[Any]
 

@@ -19,7 +19,7 @@ import traceback
 import types
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import functions
 import numpy
@@ -105,6 +105,36 @@ def test_tensors_inside_tuples_and_dataclasses_have_the_framework() -> None:
     with shared_tensor.Client(provider.start(0), framework="numpy") as client:
         answer = client.function(kinds)((array,), Sample(array, array))  # type: ignore[arg-type]
         assert answer[:3] == ("ndarray", "ndarray", "Tensor") and isinstance(answer[3], numpy.ndarray)
+    provider.stop()
+
+
+@dataclasses.dataclass
+class Tree:
+    value: int
+    children: list[Tree] = dataclasses.field(default_factory=list)
+
+
+def test_hints_of_less_common_types() -> None:
+    provider = shared_tensor.SharedTensorProvider(0, execution_mode="server")
+
+    @provider.share()
+    def depth(tree: Tree) -> int:
+        return 1 + max((depth(child) for child in tree.children), default=0)
+
+    @provider.share()
+    def others(mode: Literal[functions.Mode.FAST], x: numpy.float32, n: numpy.int8, ids: frozenset[int]) -> list[str]:
+        return [repr(mode), type(x).__name__, type(n).__name__, type(ids).__name__]
+
+    with shared_tensor.Client(provider.start(0)) as client:
+        assert client.depth(Tree(1, [Tree(2), Tree(3, [Tree(4)])])) == 3
+        with pytest.raises(errors.InvalidParams, match=r"tree\.children\[0\]\.value: expected integer"):
+            client.depth({"value": 1, "children": [{"value": "a"}]})
+        answer = client.others(functions.Mode.FAST, numpy.float32(1.5), 3, {1, 2})
+        assert answer == [repr(functions.Mode.FAST), "float32", "int8", "frozenset"]
+        with pytest.raises(errors.InvalidParams, match="expected one of 'fast'"):
+            client.others("exact", 1.5, 3, [])
+        with pytest.raises(errors.InvalidParams, match="n: expected int8, got 300"):
+            client.others("fast", 1.5, 300, [])
     provider.stop()
 
 
