@@ -150,7 +150,13 @@ class Stream:
     ) -> None:
         self._core = core
         self._convert = convert
-        self._feeders = [Feeder(self, name, items) for name, items in (inputs or {}).items()]
+        self._feeders: list[Feeder] = []
+        try:
+            for name, items in (inputs or {}).items():
+                self._feeders.append(Feeder(self, name, items))
+        except BaseException:  # the function reads no stream of this name
+            self.cancel()
+            raise
 
     def reader(self, name: str = "") -> Reader:
         """The reading end of a stream that the function writes; the name may be omitted if there is one."""

@@ -87,9 +87,10 @@ class Stub:
     """The functions of a Protocol, called in a server. Made by Client.stub()."""
 
     def __init__(self, client: Client, protocol: type) -> None:
-        for name, function in vars(protocol).items():
-            if inspect.isfunction(function) and not name.startswith("_"):
-                setattr(self, name, RemoteFunction(client, name, function))
+        for kind in reversed(protocol.__mro__):
+            for name, function in vars(kind).items():
+                if inspect.isfunction(function) and not name.startswith("_"):
+                    setattr(self, name, RemoteFunction(client, name, function))
 
 
 def _with_iterators(definition: Definition, named: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from typing import Any, Literal, Protocol
 import functions
 import numpy
 import pytest
+from conftest import until
 
 import shared_tensor
 from shared_tensor import errors
@@ -339,9 +340,12 @@ def test_a_progress_bar_shows_a_task(client: shared_tensor.Client, monkeypatch: 
     assert client.submit("steps", 0.01).result(progress=True) == 10, "without tqdm there is no bar"
 
 
-class Functions(Protocol):
+class Echoes(Protocol):
     def send_back(self, x: bytes) -> bytes: ...
     def echo(self, value: dict[str, Any]) -> functions.Box: ...
+
+
+class Functions(Echoes, Protocol):
     def scale(self, x: Any, factor: float = 2.0) -> numpy.ndarray: ...
     def add(self, a: float, b: float = 1.0) -> functions.Mode: ...
     def count(self, up_to: int) -> Any: ...
@@ -487,6 +491,21 @@ def test_an_iterator_as_an_argument_is_a_stream(client: shared_tensor.Client) ->
         client.stream("running_sum", iter([1]), iter([2]))
     with pytest.raises(errors.InvalidParams):
         client.stream("total", [1, 2]).result()  # a list is a value, and the function has no such parameter
+
+
+def test_an_iterator_of_a_wrong_name_ends_the_other_iterators(client: shared_tensor.Client) -> None:
+    def streams() -> int:
+        return sum(thread.name == "shared_tensor stream" for thread in threading.enumerate())
+
+    def numbers() -> Iterator[int]:
+        for number in itertools.count():
+            time.sleep(0.01)
+            yield number
+
+    before = streams()
+    with pytest.raises(ValueError, match="the function reads numbers"):
+        client.stream("total", numbers=numbers(), nmbers=iter([1]))
+    until(lambda: streams() <= before)
 
 
 def test_an_iterator_that_raises_ends_the_call_with_its_exception(client: shared_tensor.Client) -> None:
