@@ -455,3 +455,40 @@ def test_a_new_directory_learns_what_the_servers_have() -> None:
         assert await directory.reserve("w", None, "b") == (version + 1, 7)
 
     asyncio.run(steps())
+
+
+class EndingReplicas:
+    """Two replicas that are ending. `begun`: whether they ended the call after the function had begun."""
+
+    repeatable = frozenset({"repeatable"})
+
+    def __init__(self, begun: bool) -> None:
+        self.begun = begun
+        self.calls = 0
+        self.last_receipt = None
+
+    def refresh(self, wait: float) -> None: ...
+
+    def ordered(self) -> list[tuple[Place, EndingReplicas]]:
+        return [(Place(id, "node", "url", "socket"), self) for id in ("one", "two")]
+
+    def options(self, **options: object) -> EndingReplicas:
+        return self
+
+    def call(self, method: str) -> str:
+        self.calls += 1
+        if self.calls > 1:
+            return "second"
+        raise errors.ShuttingDown("ending", data={"may_have_run": True} if self.begun else {})
+
+
+@pytest.mark.parametrize(("begun", "method"), [(False, "other"), (True, "repeatable")])
+def test_a_call_that_an_ending_replica_rejects_goes_on_with_another(begun: bool, method: str) -> None:
+    assert fleet.Handle("ending", EndingReplicas(begun)).call(method) == "second"  # type: ignore[arg-type]
+
+
+def test_a_call_that_an_ending_replica_had_begun_does_not_run_twice() -> None:
+    replicas = EndingReplicas(begun=True)
+    with pytest.raises(errors.ShuttingDown) as caught:
+        fleet.Handle("ending", replicas).call("other")  # type: ignore[arg-type]
+    assert caught.value.may_have_run and replicas.calls == 1

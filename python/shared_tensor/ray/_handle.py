@@ -110,9 +110,10 @@ class Handle:
 
     A call goes to a replica on this node, the next one each time; without one, to a replica on another node. If a
     replica has too much work, is ending or cannot be reached, another takes the call. If the connection breaks after
-    the call was sent, the call goes on with another replica only if the function was shared with `idempotent=True` or
-    the handle has the option `idempotent`; else TransportFailure is raised, whose `may_have_run` is True. While there
-    is no replica, calls wait for one. All tries together take at most `timeout` seconds, 30 by default.
+    the call was sent, or the replica ends the call after the function has begun, the call goes on with another replica
+    only if the function was shared with `idempotent=True` or the handle has the option `idempotent`; else
+    TransportFailure or ShuttingDown is raised, whose `may_have_run` is True. While there is no replica, calls wait for
+    one. All tries together take at most `timeout` seconds, 30 by default.
     """
 
     def __init__(
@@ -187,11 +188,12 @@ class Handle:
             for place, client in self._replicas.ordered():
                 try:
                     return self._run_on(place, client, deadline, work)
-                except (ServerBusy, ShuttingDown) as error:
+                except ServerBusy as error:
                     last = error
-                except TransportFailure as error:
+                except (ShuttingDown, TransportFailure) as error:
                     last = error
-                    self._replicas.failed(place)
+                    if isinstance(error, TransportFailure):
+                        self._replicas.failed(place)
                     is_repeatable = self._options.get("idempotent") or method in self._replicas.repeatable
                     if error.may_have_run and not is_repeatable:
                         raise
