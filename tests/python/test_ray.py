@@ -479,7 +479,9 @@ class EndingReplicas:
         self.calls += 1
         if self.calls > 1:
             return "second"
-        raise errors.ShuttingDown("ending", data={"may_have_run": True} if self.begun else {})
+        error = errors.ShuttingDown("ending")
+        error.may_have_run = self.begun
+        raise error
 
 
 @pytest.mark.parametrize(("begun", "method"), [(False, "other"), (True, "repeatable")])
