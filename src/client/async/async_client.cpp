@@ -7,6 +7,7 @@
 #include "base/log/log.hpp"
 #include "client/async/async_core.hpp"
 #include "client/call/dependencies.hpp"
+#include "local/channel/channel.hpp"
 
 namespace shared_tensor {
 
@@ -30,6 +31,10 @@ std::exception_ptr full(std::size_t limit) {
                                                   " calls wait for a thread already: start fewer at once, or raise "
                                                   "AsyncOptions::max_waiting or threads"));
 }
+
+/// The caller of start() may be an event loop, so it does not wait longer for the local channel of a server that does
+/// not answer: tensors then go as bytes.
+constexpr std::chrono::seconds kMostOfCaller{1};
 
 CallOptions question() { return {.timeout = std::chrono::seconds(10), .idempotent = true}; }
 
@@ -127,6 +132,7 @@ void AsyncCore::send(Outgoing request, std::shared_ptr<detail::AsyncSlot> slot, 
 void AsyncCore::start(std::string_view method, const CallArguments& arguments, std::unique_ptr<detail::AsyncSlot> slot,
                       const CallOptions& options, Receipt* receipt) {
     if (receipt != nullptr) *receipt = {};
+    const local::WaitLimit limit(real_clock().now() + kMostOfCaller, options.stop);
     send(core_.request(method, arguments, options), std::move(slot), with_trace(options), max_waiting_, receipt);
 }
 
@@ -136,6 +142,7 @@ WatchedPointer AsyncCore::start_task(std::string_view method, const CallArgument
     task->client = weak_from_this();
     task->slot = std::move(slot);
     task->options = with_trace(with_key(std::move(options)));
+    const local::WaitLimit limit(real_clock().now() + kMostOfCaller, task->options.stop);
     const auto request = std::make_shared<const Outgoing>(
         core_.request("task.submit", SubmitArguments(method, arguments, task->options), task->options));
     push(
