@@ -14,6 +14,9 @@ constexpr std::size_t kMaxKeys = 10'000;
 /// What a kept result takes beside its key and its value, about: the nodes of the table and the outcome.
 constexpr std::uint64_t kEntry = 400;
 
+/// There may be half a million results, and calls wait for the lock meanwhile.
+constexpr std::size_t kSweptAtOnce = 10'000;
+
 std::string principal_of(const std::string& key) { return key.substr(0, key.find('\0')); }
 
 }  // namespace
@@ -61,8 +64,17 @@ std::size_t ResultCache::clear(std::string_view function) {
 
 void ResultCache::expire() {
     const SteadyTime now = clock_->now();
+    std::vector<Kept> gone;  // destroyed without the lock
     state_.with([&](State& state) {
-        return state.results.take_if([&](const auto& entry) { return entry.value.expires <= now; });
+        const auto& entries = state.results.entries();
+        auto next = entries.upper_bound(state.swept);
+        for (std::size_t i = 0; i < kSweptAtOnce && next != entries.end(); ++i) {
+            const std::string& key = next->first;
+            state.swept = key;
+            Results::Entry* const entry = (next++)->second.value.expires <= now ? state.results.find(key) : nullptr;
+            if (entry != nullptr) gone.push_back(state.results.take(*entry));
+        }
+        if (next == entries.end()) state.swept.clear();
     });
 }
 

@@ -36,7 +36,7 @@ public:
                std::uint64_t function_bytes, OutcomePointer outcome);
     /// Removes the results of `function`, or all results if it is empty. Returns how many were removed.
     std::size_t clear(std::string_view function);
-    /// Maintenance: removes expired results.
+    /// Maintenance, several times a second: removes some of the expired results. None of them is found anyhow.
     void expire();
     CacheStats stats() const;
 
@@ -52,6 +52,7 @@ private:
         Results results;
         SteadyTime last_use{};
         std::uint64_t hits = 0, misses = 0;
+        std::string swept;  ///< the key that expire() looked at last; empty: it begins anew
         SteadyTime next_use() { return last_use += SteadyTime::duration(1); }
     };
 

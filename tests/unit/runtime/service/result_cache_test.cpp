@@ -56,6 +56,19 @@ TEST_CASE("a kept result is found until its time is over or it is replaced, and 
     CHECK(kept.cache.stats().bytes == 0);
 }
 
+TEST_CASE("many results expire in several steps", "[service]") {
+    Cache kept;
+    for (int i = 0; i < 25'000; ++i)
+        kept.store(std::to_string(i).c_str(), 1);
+    kept.clock.advance(9s);
+    kept.store("young", 1);
+    kept.clock.advance(1s);
+    for (const std::size_t left : {15'001, 5'001, 1}) {
+        kept.cache.expire();
+        CHECK(kept.cache.stats().entries == left);
+    }
+}
+
 TEST_CASE("failures are never kept", "[service]") {
     Cache kept;
     kept.cache.store("a", "f", 10s, kMuch, runtime::make_outcome(json_rpc::internal_error()));
