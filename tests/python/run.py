@@ -95,9 +95,13 @@ def other_pythons() -> dict[str, str]:
 
 
 def build(python: str, werror: bool) -> pathlib.Path:
-    """Builds the wheel for this Python; one for Python 3.12 serves all that are newer."""
     environment = dict(os.environ, CMAKE_ARGS="-DSHARED_TENSOR_WERROR=ON" if werror else "")
     run(REPOSITORY / "scripts/build_wheel", "--python", python, cwd=REPOSITORY, env=environment)
+    return built(python)
+
+
+def built(python: str) -> pathlib.Path:
+    """The wheel for this Python; one for Python 3.12 serves all that are newer."""
     tag = "cp" + version_of(python).replace(".", "")
     folder = REPOSITORY / "build/python/dist"
     return [*folder.glob(f"shared_tensor-*-{tag}-*.whl"), *folder.glob("shared_tensor-*-cp312-abi3-*.whl")][0]
@@ -123,6 +127,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--werror", action="store_true", help="build the wheel with warnings as errors")
     parser.add_argument("--full", action="store_true", help="also other versions of torch and of Python")
+    parser.add_argument("--build", action="store_true", help="build the wheel, and test nothing")
+    parser.add_argument("--built", action="store_true", help="test the wheel that was built last")
     parser.add_argument("--only", help="one environment: " + ", ".join([*FRAMEWORKS, *FULL, "python-vllm"]))
     parser.add_argument("--environments", type=pathlib.Path, help="folder; default: beside the dependencies")
     parser.add_argument("pytest", nargs="*", help="arguments for pytest")
@@ -131,7 +137,9 @@ def main() -> int:
         folder = subprocess.check_output([REPOSITORY / "scripts/fetch_deps", "--print-dir"], text=True)
         options.environments = pathlib.Path(folder.strip()) / "environments"
 
-    wheel = build(sys.executable, options.werror)
+    wheel = built(sys.executable) if options.built else build(sys.executable, options.werror)
+    if options.build:
+        return 0
     wanted = {**FRAMEWORKS, **(FULL if options.full or options.only else {})}
     failed = []
     for name, requirements in wanted.items():
