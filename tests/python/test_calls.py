@@ -393,11 +393,11 @@ def test_a_cached_function_runs_once_for_equal_arguments(client: shared_tensor.C
 
 
 def test_a_task_reports_its_progress_and_its_result(client: shared_tensor.Client) -> None:
-    task = client.submit("steps", 0.2)
+    task = client.submit("steps", 1.0)
     seen: list[str] = []
     task.on_progress(lambda status: seen.append(status.message))
     assert task.result(timeout=30) == 10
-    assert "step 3" in seen and task.status().state == "completed"
+    assert "step 9" in seen and task.status().state == "completed"
     assert [status.state for status in client.task(task.id)] == ["completed"]
 
 

@@ -40,7 +40,7 @@ def free_port():
 class Keeper:
     """A keeper and its server. The server has the same port in each of its lives."""
 
-    def __init__(self, test, *options, keeper=(), command=None, listens=False):
+    def __init__(self, test, *options, keeper=(), command=None, listens=False, preload=""):
         folder = tempfile.TemporaryDirectory()
         test.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
@@ -57,7 +57,7 @@ class Keeper:
         with (self.folder / "log").open("w") as log:
             self.process = subprocess.Popen(
                 [PLACE.keeper, *keeper, "--", *(command or server)],
-                env=kept | {"LEDGER": str(self.ledger), "TMPDIR": folder.name},
+                env=kept | {"LEDGER": str(self.ledger), "TMPDIR": folder.name, "LD_PRELOAD": preload},
                 stderr=log,
             )
         test.addCleanup(self.end)
@@ -134,6 +134,7 @@ def main():
     options = argparse.ArgumentParser()
     for option in ("--keeper", "--daemon", "--plugin", "--client", "--tool"):
         options.add_argument(option, required=True)
+    options.add_argument("--failing-fork")
     options.add_argument("--kills", type=int, default=6)
     rest = options.parse_known_args(namespace=PLACE)[1]
     unittest.main(argv=[sys.argv[0], *rest])

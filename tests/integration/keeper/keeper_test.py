@@ -277,6 +277,15 @@ class Runs(unittest.TestCase):
 
 
 class Starts(unittest.TestCase):
+    def test_a_keeper_that_gets_no_process_for_its_server_tries_again(self):
+        if PLACE.failing_fork is None:
+            self.skipTest("this build is made for a sanitizer")
+        keeper = Keeper(self, preload=PLACE.failing_fork).await_server()
+        keeper.put("x", b"kept")
+        keeper.kill()
+        self.assertIn("could not be started (fork: Resource temporarily unavailable)", keeper.log())
+        self.assertEqual(keeper.get("x")[0], b"kept")
+
     def test_a_command_that_cannot_start_ends_the_keeper(self):
         keeper = Keeper(self, "--no-such-option")
         self.assertEqual(keeper.process.wait(PATIENCE), 1)
