@@ -1,7 +1,9 @@
 // Calls that no request waits for: tasks, streams, and what ends them at their deadlines.
 
+#include <new>
 #include <utility>
 
+#include "base/concurrency/at_end.hpp"
 #include "base/system/descriptor_store.hpp"
 #include "runtime/calls/dispatcher.hpp"
 
@@ -19,19 +21,26 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
     const auto id =
         tasks_.create({std::string(spec.method), spec.owner.principal, options.ttl, [keeper] { abandon(*keeper); }});
     if (!id) return draining_.load() ? json_rpc::shutting_down() : busy();
-    const auto created = tasks_.get(*id, std::nullopt);
-    const std::string key =
-        spec.owner.principal + '\0' + "task.submit" + '\0' + std::string(spec.method) + '\0' + spec.idempotency_key;
+    std::string key;
+    bool is_kept = false, has_key = false;
+    const AtEnd undo([&] {
+        try {
+            if (!is_kept) tasks_.forget(*id);
+            if (!is_kept && has_key) keys_.forget(key);
+        } catch (const std::bad_alloc&) {  // the task is pending for ever, but the server goes on
+        }
+    });
+    auto created = tasks_.get(*id, std::nullopt);
+    key = spec.owner.principal + '\0' + "task.submit" + '\0' + std::string(spec.method) + '\0' + spec.idempotency_key;
     if (!spec.idempotency_key.empty()) try {
             if (is_idempotent(*ready.function)) keys_.forget_unknown(key);
             if (const auto known = keys_.insert(key, digest_of(ready.arguments), *id)) {
-                tasks_.forget(*id);
                 if (!known->same_arguments) return key_reused();
                 if (std::holds_alternative<OutcomePointer>(known->run)) return json_rpc::outcome_unknown();
                 return tasks_.get(std::get<std::string>(known->run), std::nullopt);
             }
+            has_key = true;
         } catch (const NotStored& error) {
-            tasks_.forget(*id);
             return json_rpc::out_of_memory(error.what());
         }
     CallOwner owner = spec.owner;
@@ -39,11 +48,7 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
     begin_span(owner);
     const SteadyTime deadline = options.deadline ? clock_->now() + *options.deadline : SteadyTime::max();
     auto started = join_or_start(ready, owner, deadline, true);
-    if (auto* error = std::get_if<Error>(&started)) {
-        tasks_.forget(*id);
-        if (!spec.idempotency_key.empty()) keys_.forget(key);
-        return std::move(*error);
-    }
+    if (auto* error = std::get_if<Error>(&started)) return std::move(*error);
     auto& waiter = std::get<WaiterPointer>(started);
     const std::shared_ptr<Execution> execution = waiter->execution();
     keeper->with([&](auto& held) { held = std::move(waiter); });
@@ -54,7 +59,7 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
                                 keys_.ended(key, 0);
                             }});
     }
-    const auto info = tasks_.get(*id, std::nullopt);
+    auto info = tasks_.get(*id, std::nullopt);
     if (info && info->state == tasks::TaskState::cancelled)
         abandon(*keeper);  // cancelled before the keeper had a waiter
     if (options.deadline) {
@@ -63,7 +68,8 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
             abandon(held);
         });
     }
-    return info ? info : created;  // with a ttl of 0 the task may already be removed
+    is_kept = true;
+    return info ? std::move(info) : std::move(created);  // with a ttl of 0 the task may already be removed
 }
 
 /// The run of a task has a span of its own, below the span of task.submit.

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "support/daemon.hpp"
+#include "support/failing_memory.hpp"
 #include "unit/runtime/service/call_helpers.hpp"
 
 using namespace shared_tensor;
@@ -112,6 +113,28 @@ TEST_CASE("a keyed call outlives its caller, but not its deadline", "[service]")
         CHECK(calls.run("hold", {1}, "k") == kCancelled);
     }
     CHECK(functions.count == 1);
+}
+
+TEST_CASE("a task that finds no memory leaves neither itself nor its key", "[service]") {
+    Functions functions;
+    functions.go.set();
+    Calls calls(functions.registry);
+    const Json arguments{1};
+    std::optional<tasks::TaskInfo> task;
+    const auto submit = [&] {
+        auto made =
+            calls.dispatcher.submit({"hold", arguments, {"uid:1", "s-1", {}}, std::nullopt, "k", calls.port}, {});
+        if (std::holds_alternative<json_rpc::Error>(made)) throw std::bad_alloc();
+        task = std::move(std::get<std::optional<tasks::TaskInfo>>(made));
+    };
+    int failures = 0;
+    with_each_allocation_failing(submit, [&] {
+        ++failures;
+        const auto stats = calls.dispatcher.tasks().stats();
+        CHECK(stats.pending + stats.running == 0);  // its function may have ended
+    });
+    CHECK(failures > 20);
+    CHECK(calls.ended(task.value().id).state == tasks::TaskState::completed);
 }
 
 TEST_CASE("observers are told of start, progress and end, late ones of what there is, whatever another one lacks",
