@@ -44,7 +44,7 @@ private:
 /// Tells a call's outcome to Python: done(result, exception, receipt), on a thread of the client.
 void finish(const PyValue& done, std::future<PyValue> outcome, const Receipt& receipt) {
     if (!nb::is_alive()) return;
-    WithGil gil;
+    const WithGil gil;
     nb::object result = nb::none(), exception = nb::none();
     try {
         result = outcome.get().object();
@@ -58,10 +58,6 @@ void finish(const PyValue& done, std::future<PyValue> outcome, const Receipt& re
         error.discard_as_unraisable("the end of an asynchronous call");
     }
 }
-
-struct PyAsyncTask {
-    AsyncTask<PyValue> task;
-};
 
 }  // namespace
 

@@ -18,7 +18,7 @@
 
 namespace shared_tensor::python {
 
-/// The class Client of the module. Its end may be that of a session, which the server is told.
+/// The class Client of the module. The last client of a session tells the server when it ends, which may block.
 struct PyClient {
     Client client;
 

@@ -101,7 +101,7 @@ class Attached:
         self._thread: threading.Thread | None = None
         self._weights = names.get(name)
         _bind(model, self._weights, strict)
-        self._forward = vars(model).get("forward")  # None: that of the class
+        self._forward = vars(model).get("forward")  # None: the model has none of its own, only its class
         self._gate = model.forward = _Gate(model.forward)
         self.error: Exception | None = None
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import copy
 import dataclasses
-import itertools
 import json
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,18 +15,15 @@ import time
 import traceback
 import types
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Literal, Protocol
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Protocol
 
 import functions
 import numpy
 import pytest
-from conftest import until
 
 import shared_tensor
 from shared_tensor import errors
-from shared_tensor._function import EventLoop
-from shared_tensor.async_client import AsyncClient
 
 
 @pytest.mark.parametrize(
@@ -87,151 +81,6 @@ def test_arguments_by_position_by_name_and_both(client: shared_tensor.Client) ->
     assert client.add(1, 2) == client.add(b=2, a=1) == client.add(1, b=2) == client.call("add", 1, b=2) == 3
     with pytest.raises(TypeError, match="multiple values for argument 'a'"):
         client.add(1, a=2)
-
-
-@dataclasses.dataclass
-class Sample:
-    data: Any
-    raw: shared_tensor.Tensor
-
-
-def test_tensors_inside_tuples_and_dataclasses_have_the_framework() -> None:
-    provider = shared_tensor.SharedTensorProvider(0, execution_mode="server")
-
-    @provider.share(framework="numpy")
-    def kinds(pair: tuple, sample: Sample) -> tuple:  # type: ignore[type-arg]
-        return type(pair[0]).__name__, type(sample.data).__name__, type(sample.raw).__name__, pair[0]
-
-    array = numpy.ones(1)
-    with shared_tensor.Client(provider.start(0), framework="numpy") as client:
-        answer = client.function(kinds)((array,), Sample(array, array))  # type: ignore[arg-type]
-        assert answer[:3] == ("ndarray", "ndarray", "Tensor") and isinstance(answer[3], numpy.ndarray)
-    provider.stop()
-
-
-@dataclasses.dataclass
-class Tree:
-    value: int
-    children: list[Tree] = dataclasses.field(default_factory=list)
-
-
-def test_hints_of_less_common_types() -> None:
-    provider = shared_tensor.SharedTensorProvider(0, execution_mode="server")
-
-    @provider.share()
-    def depth(tree: Tree) -> int:
-        return 1 + max((depth(child) for child in tree.children), default=0)
-
-    @provider.share()
-    def others(mode: Literal[functions.Mode.FAST], x: numpy.float32, n: numpy.int8, ids: frozenset[int]) -> list[str]:
-        return [repr(mode), type(x).__name__, type(n).__name__, type(ids).__name__]
-
-    with shared_tensor.Client(provider.start(0)) as client:
-        assert client.depth(Tree(1, [Tree(2), Tree(3, [Tree(4)])])) == 3
-        with pytest.raises(errors.InvalidParams, match=r"tree\.children\[0\]\.value: expected integer"):
-            client.depth({"value": 1, "children": [{"value": "a"}]})
-        answer = client.others(functions.Mode.FAST, numpy.float32(1.5), 3, {1, 2})
-        assert answer == [repr(functions.Mode.FAST), "float32", "int8", "frozenset"]
-        with pytest.raises(errors.InvalidParams, match="expected one of 'fast'"):
-            client.others("exact", 1.5, 3, [])
-        with pytest.raises(errors.InvalidParams, match="n: expected int8, got 300"):
-            client.others("fast", 1.5, 300, [])
-    provider.stop()
-
-
-def served(port: int, function: Callable[..., Any]) -> shared_tensor.SharedTensorProvider:
-    provider = shared_tensor.SharedTensorProvider(0, execution_mode="server")
-    provider.register("scale", function)
-    provider.start(port)
-    return provider
-
-
-def test_the_parameters_of_a_function_are_asked_for_again_when_it_has_others() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-
-    async def call_from_asyncio() -> Any:
-        async with AsyncClient(f"http://127.0.0.1:{port}") as client:
-            with pytest.raises(errors.MethodNotFound):
-                await client.call("nothing", 2, factor=3)
-            return await client.call("scale", 2, factor=3)
-
-    first = shared_tensor.SharedTensorProvider(0, execution_mode="server")
-    first.register("other", len)
-    first.start(port)
-    with shared_tensor.Client(f"http://127.0.0.1:{port}") as client:
-        with pytest.raises(errors.MethodNotFound):
-            client.call("scale", 2, factor=3)
-        first.stop()
-        second = served(port, lambda x, factor: x * factor)
-        assert client.call("scale", 2, factor=3) == 6
-        assert asyncio.run(call_from_asyncio()) == 6
-        second.stop()
-        third = served(port, lambda first, second, factor: (first + second) * factor)
-        assert client.call("scale", 2, 3, factor=4) == 20
-        third.stop()
-        fourth = served(port, lambda x, y, factor: (x + y) * factor)
-        with pytest.raises(errors.InvalidParams):
-            client.call("scale", 2, 3, factor=4)
-        assert client.call("scale", 2, 3, factor=4) == 20
-        fourth.stop()
-
-
-def test_a_client_that_asks_for_parameters_does_not_delay_others() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        with shared_tensor.Client(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=60) as client:
-            first = threading.Thread(target=pytest.raises, args=(errors.RpcError, client.add, 1), kwargs={"b": 2})
-            first.start()
-            time.sleep(0.2)
-            begin = time.monotonic()
-            with pytest.raises(errors.RpcError):
-                client.options(timeout=0.5).call("add", 1, b=2)
-            assert time.monotonic() - begin < 20
-        first.join()
-
-
-@pytest.mark.parametrize(
-    ("call", "parameter", "expected"),
-    [
-        (lambda c: c.add("x"), "a", "number"),
-        (lambda c: c.add(True), "a", "number"),
-        (lambda c: c.add(), "a", "a value"),
-        (lambda c: c.area({"width": 1}), "box.height", "a value"),
-        (lambda c: c.area({"width": 1, "height": 2, "depth": 3}), "box.depth", "no such member"),
-        (lambda c: c.area({"width": 1, "height": 2}, mode="slow"), "mode", "one of 'fast', 'exact'"),
-        (lambda c: c.typed(1.5, "", "", [1, "a"]), "whole", "integer"),
-        (lambda c: c.typed(1, "", "?", [1, "a"]), "raw", "base64 text"),
-        (lambda c: c.typed(1, "", "", [1]), "pair", "array of 2"),
-        (lambda c: c.typed(1, "", "", [1, 2]), r"pair\[1\]", "string"),
-        (lambda c: c.typed(1, "", "", [1, "a"], "x"), "maybe", "integer or null"),
-        (lambda c: c.typed(1, "", "", [1, "a"], None, {"kind": "c"}), "options.kind", "one of 'a', 'b'"),
-        (lambda c: c.scale(1.0), "x", "tensor"),
-        (lambda c: c.use(1, [1.0]), "model", "a handle of a Model"),
-    ],
-)
-def test_arguments_are_checked_before_the_call(
-    client: shared_tensor.Client, call: Callable[[shared_tensor.Client], Any], parameter: str, expected: str
-) -> None:
-    with pytest.raises(errors.InvalidParams, match=f"parameter {parameter}: expected {expected}") as raised:
-        call(client)
-    assert raised.value.code == -32602
-
-
-def test_arguments_become_what_the_type_hints_say(client: shared_tensor.Client) -> None:
-    assert client.area({"width": 2, "height": 3}, mode="exact") == {
-        "area": 6.0,
-        "mode": "exact",
-        "box": {"width": 2.0, "height": 3.0, "label": ""},
-    }
-    assert client.typed(2.0, "t", b"abc", (1, "a"), options={"rounds": 3}) == [
-        "2",
-        "'t'",
-        "b'abc'",
-        "(1, 'a')",
-        "None",
-        "{'rounds': 3}",
-    ]
 
 
 def test_an_exception_of_the_function_reaches_its_caller(client: shared_tensor.Client) -> None:
@@ -415,136 +264,6 @@ def test_a_function_for_tasks_is_no_plain_call(client: shared_tensor.Client) -> 
     with pytest.raises(errors.RpcError, match=r"task\.submit"):
         client.train(1)
     assert client.submit("train", 1).result(30) == 1
-
-
-def test_streams_in_out_and_both(client: shared_tensor.Client) -> None:
-    assert list(client.stream("count", 5)) == [0, 1, 2, 3, 4]
-    assert list(client.stream("ticks", 3)) == [0, 1, 2]
-    sum_of = client.stream("total")
-    with sum_of.writer() as numbers:
-        assert all(numbers.write(number) for number in range(10))
-    assert sum_of.result() == 45
-
-
-ASYNC_PROVIDER = """
-import asyncio, os, time
-from collections.abc import AsyncIterator
-from shared_tensor import Client, SharedTensorProvider
-
-def serve():
-    provider = SharedTensorProvider(0, execution_mode="server")
-
-    @provider.share()
-    async def doubled(numbers: AsyncIterator[int]) -> AsyncIterator[int]:
-        async for number in numbers:
-            yield 2 * number
-
-    return provider, Client(provider.start(0, workers=64), timeout=20)
-"""
-IDLE_STREAMS = """
-provider, client = serve()
-idle = [client.options(timeout=60).stream("doubled") for _ in range((os.cpu_count() or 1) + 8)]
-writers = [stream.writer() for stream in idle]
-time.sleep(0.5)
-print(list(client.stream("doubled", iter([1, 2]))))
-for stream in idle:
-    stream.cancel()
-"""
-AFTER_FORK = """
-provider, client = serve()
-assert list(client.stream("doubled", iter([1]))) == [2]
-if child := os.fork():
-    os.waitpid(child, 0)
-else:
-    other, client = serve()
-    print(list(client.stream("doubled", iter([1, 2]))), flush=True)
-    os._exit(0)
-"""
-
-
-@pytest.mark.parametrize("program", [IDLE_STREAMS, AFTER_FORK], ids=["beside_idle_streams", "after_fork"])
-def test_async_streams_run(program: str) -> None:
-    done = subprocess.run([sys.executable, "-c", ASYNC_PROVIDER + program], capture_output=True, text=True)
-    assert done.stdout == "[2, 4]\n", done.stderr
-
-
-def test_a_result_that_comes_as_the_wait_ends_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
-    future: concurrent.futures.Future[int] = concurrent.futures.Future()
-
-    def result(timeout: float | None = None) -> int:
-        if timeout is not None:
-            future.set_result(1)
-            raise concurrent.futures.TimeoutError
-        return 1
-
-    monkeypatch.setattr(future, "result", result)
-    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", lambda work, loop: future)
-    assert EventLoop(asyncio.new_event_loop()).run(None, None) == 1  # type: ignore[arg-type]
-
-
-def test_an_iterator_as_an_argument_is_a_stream(client: shared_tensor.Client) -> None:
-    assert client.stream("total", numbers=iter([1, 2, 3])).result() == 6
-    assert list(client.stream("running_sum", (n for n in range(1, 2000)))) == list(itertools.accumulate(range(1, 2000)))
-    endless = client.stream("running_sum", numbers=itertools.count())
-    assert next(iter(endless)) == 0
-    with pytest.raises(TypeError, match="names of the parameters"):
-        client.stream("running_sum", iter([1]), iter([2]))
-    with pytest.raises(errors.InvalidParams):
-        client.stream("total", [1, 2]).result()  # a list is a value, and the function has no such parameter
-
-
-def test_an_iterator_of_a_wrong_name_ends_the_other_iterators(client: shared_tensor.Client) -> None:
-    def streams() -> int:
-        return sum(thread.name == "shared_tensor stream" for thread in threading.enumerate())
-
-    def numbers() -> Iterator[int]:
-        for number in itertools.count():
-            time.sleep(0.01)
-            yield number
-
-    before = streams()
-    with pytest.raises(ValueError, match="the function reads numbers"):
-        client.stream("total", numbers=numbers(), nmbers=iter([1]))
-    until(lambda: streams() <= before)
-
-
-def test_an_iterator_that_raises_ends_the_call_with_its_exception(client: shared_tensor.Client) -> None:
-    def numbers() -> Iterator[int]:
-        yield 1
-        raise KeyError("no more")
-
-    with pytest.raises(KeyError, match="no more"):
-        client.stream("total", numbers()).result()
-    with pytest.raises(KeyError, match="no more"):
-        list(client.stream("running_sum", numbers()))
-    with pytest.raises(TypeError, match="cannot be an argument"):
-        client.stream("total", iter([object()])).result()
-
-
-def test_an_iterator_that_blocks_does_not_hold_up_the_calls_end(client: shared_tensor.Client) -> None:
-    def numbers() -> Iterator[Any]:
-        yield "no number"
-        threading.Event().wait()
-
-    with pytest.raises(errors.InvalidParams):
-        client.stream("total", numbers()).result()
-
-
-def test_an_exception_in_the_writers_block_cancels_the_call(client: shared_tensor.Client) -> None:
-    call = client.stream("total")
-    with pytest.raises(KeyError), call.writer() as numbers:
-        numbers.write(1)
-        raise KeyError
-    with pytest.raises(errors.Cancelled):  # not the sum of a part
-        call.result()
-
-
-def test_a_bad_item_of_a_stream_is_the_callers_mistake(client: shared_tensor.Client) -> None:
-    call = client.stream("total")
-    with call.writer() as numbers:
-        numbers.write("x")
-    with pytest.raises(errors.InvalidParams, match="number"):
-        call.result()
 
 
 def test_a_batch_uses_results_of_its_own_items(client: shared_tensor.Client) -> None:
