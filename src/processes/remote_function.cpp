@@ -11,7 +11,6 @@
 #include <shared_tensor/detail/failure.hpp>
 #include <shared_tensor/stream.hpp>
 
-#include "base/concurrency/background.hpp"
 #include "base/concurrency/clock.hpp"
 #include "base/log/current_call.hpp"
 #include "base/log/log.hpp"
@@ -197,14 +196,18 @@ private:
     }
 
     /// Reports progress, unlike a plain call.
-    static AnyValue as_task(Task<AnyValue> task, Context& context) {
-        const auto cancel = [handle = TaskHandle(task)] {
-            request_executor().post([handle] {
-                try {
-                    handle.cancel();
-                } catch (const RpcError&) {  // its process has ended, or the task has
-                }
-            });
+    AnyValue as_task(Task<AnyValue> task, Context& context) {
+        const auto cancel = [this, handle = TaskHandle(task)]() noexcept {
+            try {  // on a thread of its own, since a process that hangs does not answer
+                supervisor_->pumps().start([handle] {
+                    try {
+                        handle.cancel();
+                    } catch (const RpcError&) {  // its process has ended, or the task has
+                    }
+                });
+            } catch (const std::exception& error) {
+                log::warn("a task in a worker process could not be cancelled: ", error.what());
+            }
         };
         const std::stop_callback on_cancel(context.stop_token(), cancel);
         task.on_progress([&](const TaskStatus& status) {

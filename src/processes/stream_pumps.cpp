@@ -39,12 +39,14 @@ void Pumps::start(std::function<void()> work) {
             if (at->is_done) done.splice(done.end(), all, at);
             at = next;
         }
-        Pump& pump = all.emplace_back();
+        std::list<Pump> started(1);
+        Pump& pump = started.front();
         pump.thread = std::jthread([&pump, work = std::move(work)]() mutable {
             work();
             work = nullptr;
             pump.is_done = true;
         });
+        all.splice(all.end(), started);
     });
 }
 

@@ -15,11 +15,12 @@ namespace shared_tensor::processes {
 
 using tensor::AnyValue;
 
-/// Threads that pass items from a caller to a worker process. A thread ends soon after its call is over, when the
-/// caller's stream is closed, so the call does not wait for it.
+/// Threads that pass items or a cancellation from a caller to a worker process. A thread ends soon after its call is
+/// over, when the caller's stream is closed, so the call does not wait for it.
 /// Thread safety: start() from any thread.
 class Pumps {
 public:
+    /// `work` must not throw. Throws std::system_error if no thread can be started.
     void start(std::function<void()> work);
 
 private:

@@ -396,6 +396,31 @@ TEST_CASE("tasks report progress and are cancelled in the process", "[processes]
     CHECK(eventually([&] { return served.workers.status()[0].calls == 0; }));
 }
 
+TEST_CASE("a process that hangs does not delay the cancellation of a task in another process", "[processes]") {
+    const Served served(2);
+    const auto calls_of = [&](pid_t pid) {
+        const auto all = served.workers.status();
+        return std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.pid == pid; })->calls;
+    };
+    const auto first = served->submit<std::string>("slow", 100'000);
+    CHECK(eventually([&] { return first.status().state == TaskState::running; }));
+    pid_t hanging = 0, other = 0;
+    for (const pid_t pid : served.pids())
+        (calls_of(pid) == 1 ? hanging : other) = pid;
+    REQUIRE((hanging != 0 && other != 0));
+    const auto second = served->submit<std::string>("slow", 100'000);
+    CHECK(eventually([&] { return calls_of(other) == 1; }));
+
+    ::kill(hanging, SIGSTOP);
+    first.cancel();
+    const auto start = std::chrono::steady_clock::now();
+    second.cancel();
+    CHECK(eventually([&] { return calls_of(other) == 0; }));
+    CHECK(std::chrono::steady_clock::now() - start < 5s);  // the hanging process is given 10 s to answer
+    ::kill(hanging, SIGCONT);
+    CHECK(eventually([&] { return calls_of(hanging) == 0; }));
+}
+
 TEST_CASE("objects stay in their process, and are lost with it", "[processes]") {
     const Served served(2);
     const auto tally = served->call<Object>("make_tally");
