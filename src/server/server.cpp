@@ -173,6 +173,7 @@ public:
         maintenance_ = {};                                          // ends and joins it
         if (operations_ != nullptr) operations_->stop(kFlushTime);  // until then /readyz answers 503
         if (all_.tracer != nullptr) all_.tracer->stop();
+        if (done) all_.models.clear();
         return done;
     }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -80,7 +81,10 @@ void read_tensors(const ValueReader& reader, const CallSpec& spec, std::vector<a
 /// Writes from tensors[next] on, and advances `next`.
 void write_tensors(ValueWriter writer, const CallSpec& spec, const std::vector<at::Tensor>& tensors,
                    std::size_t& next) {
-    if (spec.kind == CallSpec::Kind::tensor) return writer.tensor(tensors.at(next++));
+    if (spec.kind == CallSpec::Kind::tensor) {
+        const at::Tensor& tensor = tensors.at(next++);
+        return tensor.defined() ? writer.tensor(tensor) : writer.null();
+    }
     const bool is_list = spec.kind == CallSpec::Kind::list;
     is_list ? writer.array(spec.children.size()) : writer.object();
     for (std::size_t i = 0; i < spec.children.size(); ++i)
@@ -114,6 +118,7 @@ struct Package {
     explicit Package(const std::string& path) : loader(path) {
         const std::vector<std::string> specs = loader.get_call_spec();
         const CallSpec in = parse_call_spec(specs.at(0));  // (positional arguments, {name: argument})
+        check_number_of_tensors(in.tensors);
         result = parse_call_spec(specs.at(1));
         for (const CallSpec& argument : in.children.at(0).children) {
             names.push_back("arg" + std::to_string(names.size()));
@@ -128,6 +133,25 @@ struct Package {
     std::vector<std::string> names;
     std::vector<CallSpec> arguments;
     CallSpec result;
+
+private:
+    /// An argument that was no tensor when the model was exported, such as None or a number, is a constant of the code,
+    /// but it is among the arguments all the same. libtorch tells how many tensors the code takes only in the error of a
+    /// call. Throws std::invalid_argument.
+    void check_number_of_tensors(std::size_t expected) {
+        constexpr std::string_view kBefore = "vector size to be ";
+        if (expected == 0) return;
+        std::string error;
+        try {
+            (void)loader.boxed_run({});
+        } catch (const std::exception& rejected) {
+            error = rejected.what();
+        }
+        const auto at = error.find(kBefore);
+        if (at == std::string::npos || std::strtoull(error.c_str() + at + kBefore.size(), nullptr, 10) == expected)
+            return;
+        throw std::invalid_argument("it was exported with an argument that is no tensor, such as None or a number");
+    }
 };
 
 /// The function NAME.forward. The compiled code has one set of buffers, so calls run one after another; later ones wait
@@ -190,7 +214,12 @@ private:
                 write_tensors(result, package_->result, made, next);
                 return std::nullopt;
             } catch (...) {
-                return detail::current_failure_noexcept();
+                CallFailure failure = current_script_failure();
+                if (failure.message.starts_with("run_func_("))  // libtorch's text has no reason
+                    failure.message =
+                        "the compiled model failed, usually because the dtype, the size or the strides of an argument "
+                        "are not those for which it was compiled: the server's standard error has the reason";
+                return failure;
             }
         }
 
@@ -226,6 +255,10 @@ private:
 
 std::shared_ptr<Model> load_compiled_model(const std::string& name, const std::string& path,
                                            const LoadOptions& options) {
+    if (!options.dtype.empty() || options.grad || options.state == State::deep || options.state == State::shared)
+        throw LoadError(name, path,
+                        "is compiled: it keeps its dtypes and has no state and no autograd, so dtype=, grad=yes, "
+                        "stateful=deep and stateful=shared mean nothing to it");
     // Makes the code check the dtypes and shapes of its inputs. Otherwise it would read beyond the end of an input that
     // is too small.
     ::setenv("AOTI_RUNTIME_CHECK_INPUTS", "1", 1);

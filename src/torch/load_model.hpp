@@ -16,4 +16,8 @@ std::shared_ptr<Model> load_model(const std::string& name, const std::string& pa
 std::shared_ptr<Model> load_compiled_model(const std::string& name, const std::string& path,
                                            const LoadOptions& options);
 
+/// Describes the current exception as shared functions do. A script's exception is described by its Python type and
+/// message, without the trace through the model's source. Call it only inside a catch clause.
+CallFailure current_script_failure() noexcept;
+
 }  // namespace shared_tensor::models

@@ -10,6 +10,7 @@
 #include <shared_tensor/detail/failure.hpp>
 #include <shared_tensor/object.hpp>
 
+#include "torch/load_model.hpp"
 #include "torch/script_value.hpp"
 
 namespace shared_tensor::models {
@@ -69,8 +70,8 @@ CallFailure raised(const torch::jit::JITException& error) {
     return failure;
 }
 
-/// Describes the current exception as shared functions do. A script's exception is described by its Python type and
-/// message, without the trace through the model's source. Call it only inside a catch clause.
+}  // namespace
+
 CallFailure current_script_failure() noexcept {
     try {
         try {
@@ -91,8 +92,6 @@ CallFailure current_script_failure() noexcept {
         return detail::current_failure_noexcept();
     }
 }
-
-}  // namespace
 
 ObjectPointer as_object(const std::string& model, const Instances& instances) {
     return std::make_shared<const ObjectCell>(
@@ -136,7 +135,16 @@ private:
         if (instances_->stateless()) return invoke(instances_->loaded());
         const auto instance = instance_ != nullptr ? instance_ : instances_->find_or_make(session);
         const std::lock_guard turn(instance->turn);
-        return invoke(instance->module);
+        c10::IValue result = invoke(instance->module);
+        // The next call may change the instance's state in place, before this result has been sent.
+        return may_be_held(result) && result.overlaps(instance->module._ivalue()) ? result.deepcopy() : result;
+    }
+
+    /// False if the result cannot be a part of an instance's state. A quick look, since overlaps() visits all of it.
+    static bool may_be_held(const c10::IValue& result) {
+        if (!result.isTensor()) return true;
+        const at::Tensor& tensor = result.toTensor();
+        return !tensor.has_storage() || tensor.use_count() > 1 || tensor.storage().use_count() > 1;
     }
 
     c10::IValue invoke(const torch::jit::Module& module) {

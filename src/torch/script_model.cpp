@@ -1,8 +1,10 @@
 #include "torch/load_model.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <new>
@@ -184,8 +186,33 @@ void convert(torch::jit::Module& module, at::ScalarType dtype) {
     all(module.buffers());
 }
 
+bool has_weights(const torch::jit::Block& block) {
+    for (const torch::jit::Node* node : block.nodes()) {
+        if (node->kind() == c10::prim::Constant && node->output()->type()->kind() == c10::TypeKind::TensorType) {
+            const at::Tensor& tensor = node->t(c10::attr::value);
+            if (tensor.is_floating_point() && tensor.dim() > 0) return true;
+        }
+        for (const torch::jit::Block* inner : node->blocks())
+            if (has_weights(*inner)) return true;
+    }
+    return false;
+}
+
+/// Whether the weights are constants of the code, which torch.jit.freeze makes of them.
+bool is_frozen(const torch::jit::Module& module) {
+    if (module.parameters().size() + module.buffers().size() > 0) return false;
+    const auto methods = module.get_methods();
+    return std::any_of(methods.begin(), methods.end(),
+                       [](const torch::jit::Method& method) { return has_weights(*method.graph()->block()); });
+}
+
 /// Moves the module to the device and converts it to the dtype of `options`.
 void place(torch::jit::Module& module, const LoadOptions& options) {
+    const bool moves = !options.device.empty() && options.device != "cpu";
+    if ((moves || !options.dtype.empty()) && is_frozen(module))
+        throw std::invalid_argument(
+            "its weights are constants (torch.jit.freeze), which device= and dtype= cannot change: convert the model "
+            "before you freeze it");
     if (!options.device.empty()) module.to(c10::Device(options.device));
     if (const auto dtype = options.dtype.empty() ? std::nullopt : parse_dtype(options.dtype))
         convert(module, scalar_type(*dtype));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -38,6 +39,12 @@ net::ClientOptions http_options(const CollectorAddress& collector) {
     return options;
 }
 
+std::vector<std::string> reserved(std::size_t size) {
+    std::vector<std::string> strings;
+    strings.reserve(size);
+    return strings;
+}
+
 /// The answers after which OTLP lets a client send the same spans again.
 bool is_for_later(int status) { return status == 429 || status == 502 || status == 503 || status == 504; }
 
@@ -65,6 +72,7 @@ Tracer::Tracer(const TraceOptions& options, std::string service)
       service_(std::move(service)),
       collector_(CollectorAddress::parse(options.endpoint)),
       client_(http_options(collector_)),
+      taken_(reserved(kMostInRequest)),
       thread_([this](const std::stop_token& stop) { run(stop); }) {}
 
 void Tracer::stop() {
@@ -110,9 +118,9 @@ void Tracer::end(const Span& span) noexcept try {
 void Tracer::run(const std::stop_token& stop) noexcept {
     ::pthread_setname_np(::pthread_self(), "st-trace");
     for (;;) {
-        const Spans spans = take_spans(stop);
-        if (!spans.empty()) {
-            send(spans, stop);
+        take_spans(stop);
+        if (!taken_.empty()) {
+            send(stop);
         } else if (stop.stop_requested()) {
             break;
         }
@@ -121,33 +129,32 @@ void Tracer::run(const std::stop_token& stop) noexcept {
     waiting_.notify_all();
 }
 
-/// Waits until many spans wait, or the time for the next request has come. Returns the oldest.
-Tracer::Spans Tracer::take_spans(const std::stop_token& stop) {
+/// Waits until many spans wait, or the time for the next request has come. Takes the oldest.
+void Tracer::take_spans(const std::stop_token& stop) {
+    taken_.clear();
     auto waiting = waiting_.lock();
     waiting.wait_until(real_clock().now() + kEvery,
                        [&](const Waiting& now) { return now.spans.size() >= kMostInRequest || stop.stop_requested(); });
     Spans& spans = waiting->spans;
-    if (spans.size() <= kMostInRequest) return std::exchange(spans, {});
-    const auto end = spans.begin() + static_cast<std::ptrdiff_t>(kMostInRequest);
-    Spans taken(std::make_move_iterator(spans.begin()), std::make_move_iterator(end));
+    const auto end = spans.begin() + static_cast<std::ptrdiff_t>(std::min(spans.size(), kMostInRequest));
+    std::move(spans.begin(), end, std::back_inserter(taken_));
     spans.erase(spans.begin(), end);
-    return taken;
 }
 
 /// After a stop, no try follows a failed one.
-void Tracer::send(const Spans& spans, const std::stop_token& stop) try {
-    const std::string request = otlp_request(spans, service_);
+void Tracer::send(const std::stop_token& stop) try {
+    const std::string request = otlp_request(taken_, service_);
     milliseconds pause = kEvery;
     for (int tries = 1;; ++tries, pause *= 2) {
-        const Reply reply = post(request, spans.size());
+        const Reply reply = post(request, taken_.size());
         if (reply.answer == Answer::taken) return;
         if (reply.answer == Answer::never || tries == kMostTries || stop.stop_requested())
-            return drop(spans.size(), reply.reason);
+            return drop(taken_.size(), reply.reason);
         waiting_.lock().wait_until(real_clock().now() + std::max(pause, reply.pause),
                                    [&](const Waiting&) { return stop.stop_requested(); });
     }
 } catch (const std::exception& error) {  // no memory
-    drop(spans.size(), error.what());
+    drop(taken_.size(), error.what());
 }
 
 Tracer::Reply Tracer::post(const std::string& request, std::size_t spans) try {

@@ -61,10 +61,10 @@ private:
     };
 
     void run(const std::stop_token& stop) noexcept;
-    void send(const Spans& spans, const std::stop_token& stop);
+    void send(const std::stop_token& stop);
     Reply post(const std::string& request, std::size_t spans);
     void drop(std::size_t spans, std::string_view why);
-    Spans take_spans(const std::stop_token& stop);
+    void take_spans(const std::stop_token& stop);
 
     const std::size_t max_spans_, every_;
     const std::string service_;
@@ -72,6 +72,7 @@ private:
     net::Client client_;
     std::atomic<std::uint64_t> sent_{0}, dropped_{0};
     Guarded<Waiting> waiting_;
+    Spans taken_;  // for the next request; its memory is reserved
     std::jthread thread_;  // after all that it uses
 };
 

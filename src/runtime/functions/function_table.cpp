@@ -98,7 +98,7 @@ namespace shared_tensor {
 
 namespace {
 
-constexpr std::array<std::string_view, 10> kReservedPrefixes = {"rpc.",    "server.", "task.",  "lease.", "session.",
+constexpr std::array<std::string_view, 11> kReservedPrefixes = {"rpc.",    "server.", "task.",  "lease.",  "session.", "log.",
                                                                 "tensor.", "object.", "cache.", "model.", "stream."};
 constexpr std::size_t kMaxNameBytes = 200;
 

@@ -75,6 +75,7 @@ ModelTable::Info ModelTable::load_argument(const std::string& argument) {
     if (is_compiled(parsed.path) && belongs_to_another(parsed.path))
         throw LoadError(parsed.name, parsed.path, "belongs to another user: its code would run as you");
     auto model = load_model(parsed.name, parsed.path, parsed.options);
+    if (is_compiled(parsed.path)) parsed.options.state = models::State::none;
     return put(parsed.name, {std::move(model), {}, std::move(parsed.options), clock_->wall_time()});
 }
 
@@ -200,6 +201,12 @@ std::optional<Error> ModelTable::unload(const std::string& name) {
 
 bool ModelTable::wait_for_loads(SteadyTime deadline) {
     return state_.lock().wait_until(deadline, [](const State& state) { return state.in_hand.empty(); });
+}
+
+void ModelTable::clear() {
+    const auto models = state_.with([](State& state) { return std::exchange(state.models, {}); });
+    for (const auto& [name, entry] : models)
+        functions_->replace(entry.model->functions(), {});
 }
 
 bool ModelTable::has(std::string_view name) const { return find(name) != nullptr; }

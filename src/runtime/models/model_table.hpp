@@ -80,6 +80,8 @@ public:
     void close() { closed_.store(true); }
     /// Blocks until running loads and unloads are done; false if they still run at `deadline`.
     bool wait_for_loads(SteadyTime deadline);
+    /// Unloads all models, after close() and wait_for_loads(): a compiled model has files that go with it.
+    void clear();
     bool loads_on_request() const { return !folders_.empty(); }
 
     std::vector<Info> list() const;

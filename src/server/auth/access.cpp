@@ -82,10 +82,18 @@ bool is_address_host(std::string_view host) {
     return in_brackets ? is_address(AF_INET6, name.substr(1, name.size() - 2)) : is_address(AF_INET, name);
 }
 
-bool is_loopback_host(std::string_view host) {
-    if (host == "localhost" || host == "::1" || host == "[::1]") return true;
-    in_addr address{};  // a name may begin with "127." as well, and mean any address
+namespace {
+
+/// A name may begin with "127." as well, and mean any address.
+bool is_ipv4_loopback(std::string_view host) {
+    in_addr address{};
     return ::inet_pton(AF_INET, std::string(host).c_str(), &address) == 1 && ntohl(address.s_addr) >> 24 == 127;
+}
+
+}  // namespace
+
+bool is_loopback_host(std::string_view host) {
+    return host == "localhost" || host == "::1" || host == "[::1]" || is_ipv4_loopback(host);
 }
 
 Access::Access(const ServerOptions& options, std::vector<AccessToken> tokens, Clients& clients)
@@ -228,12 +236,10 @@ bool Access::host_is_ours(std::string_view host) const {
     const int bound = port_.load();
     std::array<char, 16> digits{};
     const std::string_view own_port(digits.data(), std::to_chars(digits.data(), digits.end(), bound).ptr);
-    for (const std::string_view name : {"127.0.0.1", "localhost", "[::1]"}) {
-        if (!net::same_token(host.substr(0, name.size()), name)) continue;
-        const std::string_view port = host.substr(name.size());
-        return port.empty() ? bound == 80 : port.front() == ':' && port.substr(1) == own_port;
-    }
-    return false;
+    const std::size_t colon = host.ends_with(']') ? std::string_view::npos : host.rfind(':');
+    const std::string_view name = host.substr(0, colon);
+    if (!net::same_token(name, "localhost") && name != "[::1]" && !is_ipv4_loopback(name)) return false;
+    return colon == std::string_view::npos ? bound == 80 : host.substr(colon + 1) == own_port;
 }
 
 std::variant<Principal, Rejection> Access::by_token(const Tokens& tokens, const std::optional<std::string_view>& secret,

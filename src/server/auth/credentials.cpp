@@ -106,6 +106,9 @@ AccessToken read_line(const std::string& text, const std::string& where) {
     const std::vector<std::string> parts = split(text, ':');
     if (parts.size() < 2 || parts.front().empty())
         reject_file(where, "each line must be NAME:SECRET, then :admin or :allow=METHOD,PREFIX.*");
+    const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
+    if (const std::string& secret = parts[1]; !secret.empty() && (is_blank(secret.front()) || is_blank(secret.back())))
+        reject_file(where, "a secret cannot begin or end with a blank, because HTTP removes blanks around a header");
     AccessToken token{parts[0], parts[1], false};
     for (std::size_t i = 2; i < parts.size(); ++i)
         add_attribute(token, parts[i], where);

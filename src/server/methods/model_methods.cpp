@@ -78,7 +78,7 @@ void add_model_methods(Builtins& builtins, Services& all) {
                  {"model"}, [&models](const BuiltinCall&, const std::string& model) {
                      ObjectPointer instance = models.create(model);
                      if (instance == nullptr)
-                         throw Rejected(json_rpc::invalid_params("model", "the name of a loaded model", model));
+                         throw Rejected(json_rpc::invalid_params("model", "the name of a loaded TorchScript model", model));
                      return runtime::make_outcome(codec::Value{{{"$object", 0}}, {}, {std::move(instance)}});
                  });
     builtins.add(

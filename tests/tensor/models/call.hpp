@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -49,8 +50,10 @@ codec::Json written(Make make) {
 }
 
 /// Calls a function as the dispatcher does: parameters by position, `params` and the result as they stand on the wire.
+/// `before_sending` runs between the function and the writing of its result.
 inline std::variant<codec::Json, CallFailure> try_call(const FunctionRecord& shared, const codec::Json& params,
-                                                       std::string_view session = {}) {
+                                                       std::string_view session = {},
+                                                       const std::function<void()>& before_sending = {}) {
     tensor::TensorTransfer port;
     const codec::JsonSource source(port);
     std::vector<ValueSource::Node> nodes(shared.parameters().size(), nullptr);
@@ -60,7 +63,10 @@ inline std::variant<codec::Json, CallFailure> try_call(const FunctionRecord& sha
     if (binding.failure) return *binding.failure;
     TestContext context(session);
     std::optional<CallFailure> failed;
-    codec::Json result = written([&](ValueWriter writer) { failed = binding.call->run(context, writer); });
+    codec::Json result = written([&](ValueWriter writer) {
+        failed = binding.call->run(context, writer);
+        if (before_sending) before_sending();
+    });
     if (failed) return *failed;
     return result;
 }

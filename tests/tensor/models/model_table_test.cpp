@@ -280,3 +280,18 @@ TEST_CASE("only floating-point tensors of a model become another dtype", "[model
     options.state = State::none;
     CHECK(call(*models::load_model("m", file, options), "f") == Json({2, 8}));
 }
+
+TEST_CASE("a frozen model is not loaded with a dtype, which its weights would not get", "[models]") {
+    torch::jit::Module module("M");
+    module.register_parameter("weight", at::full({2}, 2.0, at::kFloat), false);
+    module.define("def forward(self, x: Tensor) -> Tensor:\n    return x * self.weight\n");
+    module.eval();
+    const TemporaryFolder folder;
+    const std::string file = folder.file("m.pt");
+    torch::jit::freeze(module).save(file);
+    models::LoadOptions options;
+    options.device = "cpu";
+    CHECK(models::load_model("m", file, options)->functions().size() == 1);
+    options.dtype = "float16";
+    CHECK_THROWS_WITH(models::load_model("m", file, options), ContainsSubstring("before you freeze it"));
+}

@@ -1,5 +1,6 @@
 #include "call.hpp"  // before Catch, whose CHECK libtorch would replace by its own
 
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <thread>
 
 using namespace shared_tensor;
@@ -206,6 +207,23 @@ TEST_CASE("what calls of one, of another and of no session see of a model's stat
             CHECK(step(*model, "") == Json({1, 1, 1, 1}));
             CHECK(step(*model, "a") == Json({1, 1, 1, 1}));
         }
+    }
+}
+
+TEST_CASE("a result stays as it is when a later call changes the model's state", "[models]") {
+    const auto model = model_of(
+        "def whole(self) -> Tensor:\n    self.buffer.add_(1)\n    return self.buffer\n"
+        "def view(self) -> Tensor:\n    self.buffer.add_(1)\n    return self.buffer[0:1]\n"
+        "def inside(self) -> Dict[str, Tensor]:\n    self.buffer.add_(1)\n    return {'b': self.buffer}\n"
+        "def fresh(self) -> Tensor:\n    self.buffer.add_(1)\n    return self.buffer + 1\n");
+    for (const char* method : {"whole", "view", "inside", "fresh"}) {
+        INFO(method);
+        const auto first = try_call(function(*model, method), Json::array(), method,
+                                    [&] { call(*model, method, Json::array(), method); });
+        CHECK_THAT(std::get<Json>(first).dump(),
+                   Catch::Matchers::ContainsSubstring(method == std::string("fresh") ? "[2.0]" : "[1.0]"));
+        CHECK_THAT(call(*model, method, Json::array(), method).dump(),
+                   Catch::Matchers::ContainsSubstring(method == std::string("fresh") ? "[4.0]" : "[3.0]"));
     }
 }
 

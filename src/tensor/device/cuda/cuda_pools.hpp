@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstring>
@@ -20,29 +21,30 @@
 
 namespace shared_tensor::tensor {
 
-/// Idle things by their kind, and a limit of the things that are made; they are never destroyed.
+/// Idle things by their kind, and a limit of the things of one kind that are made; they are never destroyed.
 template <class Kind, class Thing>
 class BoundedPool {
 public:
     explicit BoundedPool(std::size_t most) : most_(most) {}
 
-    /// Takes an idle thing, or the result of `make`, whose exceptions are passed on. Nullopt if `most` are made and
-    /// none is idle.
+    /// Takes an idle thing, or the result of `make`, whose exceptions are passed on. Nullopt if `most` of this kind are
+    /// made and none is idle.
     template <class Make>
     std::optional<Thing> take(const Kind& kind, Make make) {
         bool may_make = false;
         std::optional<Thing> idle = state_.with([&](State& state) -> std::optional<Thing> {
             if (const auto found = state.idle.find(kind); found != state.idle.end())
                 return state.idle.extract(found).mapped();
-            may_make = state.made < most_;
-            state.made += may_make ? 1 : 0;
+            std::size_t& made = state.made[kind];
+            may_make = made < most_;
+            made += may_make ? 1 : 0;
             return std::nullopt;
         });
         if (!may_make) return idle;
         try {
             return make();
         } catch (...) {
-            state_.with([](State& state) { --state.made; });
+            state_.with([&](State& state) { --state.made[kind]; });
             throw;
         }
     }
@@ -53,7 +55,7 @@ public:
 private:
     struct State {
         std::multimap<Kind, Thing> idle;
-        std::size_t made = 0;
+        std::map<Kind, std::size_t> made;
     };
     const std::size_t most_;
     Guarded<State> state_;
@@ -88,7 +90,7 @@ public:
     }
 
 private:
-    static constexpr std::size_t kMost = 1000;  // of a process: near the driver's own limit
+    static constexpr std::size_t kMost = 1000;  // of a process: near the driver's own limit. Each GPU has its share
 
     /// Makes an event on the current device.
     SharedEvent made() {
@@ -106,7 +108,7 @@ private:
         return shared;
     }
 
-    BoundedPool<int, SharedEvent> events_{kMost};
+    BoundedPool<int, SharedEvent> events_{kMost / std::max<std::size_t>(1, cuda_cards().count)};
     Guarded<std::map<IpcBytes, CUevent>> own_;
 };
 

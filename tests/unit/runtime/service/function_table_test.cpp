@@ -57,8 +57,10 @@ TEST_CASE("Functions come into a table all or none, under names that nobody has,
         CHECK(error.name() == "m.h");
         CHECK(std::string(error.what()).find("function_table_test.cpp:") != std::string::npos);
     }
-    const FunctionPointer reserved = detail::make_function_record("model.f", "here:1", [] { return 1; });
-    CHECK_THROWS_AS(table.replace({}, {reserved}), std::invalid_argument);
+    for (const char* name : {"model.f", "log.tail"}) {
+        const FunctionPointer reserved = detail::make_function_record(name, "here:1", [] { return 1; });
+        CHECK_THROWS_AS(table.replace({}, {reserved}), std::invalid_argument);
+    }
     table.replace(functions({"m.h"}), {});  // another one of that name
     CHECK(names(table) == Names{"m.h"});
 }
