@@ -5,6 +5,7 @@
 #include <exception>
 #include <iostream>
 #include <string>
+#include <string_view>
 
 #include <shared_tensor/error.hpp>
 
@@ -30,6 +31,16 @@ std::ostream& errors() {
     return std::cerr << (cli::has_colours(STDERR_FILENO) ? "\x1b[31mshared-tensor:\x1b[0m " : "shared-tensor: ");
 }
 
+/// The text of an error, whose lines may come from the server, without what could control the terminal.
+std::string shown(std::string_view text) {
+    std::string lines = cli::printable(text.substr(0, text.find('\n')));
+    while (text.find('\n') != std::string_view::npos) {
+        text.remove_prefix(text.find('\n') + 1);
+        lines += '\n' + cli::printable(text.substr(0, text.find('\n')));
+    }
+    return lines;
+}
+
 int exit_of(const RpcError& error) {
     if (dynamic_cast<const TransportFailure*>(&error) != nullptr) return cli::kUnreachable;
     if (dynamic_cast<const DeadlineExceeded*>(&error) != nullptr) return cli::kLate;
@@ -41,7 +52,7 @@ int run_reporting(const cli::CommandLine& line) {
     try {
         return cli::run(line);
     } catch (const RpcError& error) {
-        errors() << error.what() << '\n';
+        errors() << shown(error.what()) << '\n';
         if (line.json) print_error(error);
         return exit_of(error);
     }

@@ -112,7 +112,11 @@ _@function@() {
     elif [[ -z $command ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word")
     elif [[ -n $list ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$("${ask[@]}" "$list" --names 2>/dev/null)" -- "$word")
+        # not by compgen -W, which would run a $(command) in a name that any client of the server chose
+        local name
+        while IFS= read -r name; do
+            [[ $name == "$word"* ]] && COMPREPLY+=("$(printf %q "$name")")
+        done < <("${ask[@]}" "$list" --names 2>/dev/null)
     elif [[ $word == *@* ]]; then
         mapfile -t COMPREPLY < <(compgen -f -P "${word%%@*}@" -- "${word#*@}")
     fi

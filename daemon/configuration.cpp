@@ -47,6 +47,7 @@ toml::table read_file(const std::string& path) {
     if (!file) reject(path, "the configuration file cannot be read");
     std::string text(kLongest + 1, '\0');
     file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    if (file.bad()) reject(path, "the configuration file cannot be read, or is a folder");
     text.resize(static_cast<std::size_t>(file.gcount()));
     if (text.size() > kLongest) reject(path, "the configuration file has more than 1 MiB");
     try {

@@ -44,7 +44,7 @@ program::Description describe(const std::vector<server::Option>& defaults) {
         {"Signals",
          {{"SIGTERM, SIGINT", "ends the server: calls in flight may end within --drain-time"},
           {"a second signal", "ends it at once"},
-          {"SIGHUP", "is ignored"}}},
+          {"SIGHUP", "reads the options again: the log's level changes, other changes need a restart"}}},
         {"Exit status",
          {{"0", "it was told to end"},
           {"1", "it could not start, which a line on standard error explains; or code in it ended the process"}}},

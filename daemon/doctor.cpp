@@ -58,7 +58,10 @@ ServerOptions probe(ServerOptions options) {
     options.tls = {};
     options.port = 0;
     options.models.clear();
-    if (options.host.empty()) options.unix_socket += ".doctor" + std::to_string(::getpid());
+    options.operations.listen.clear();
+    options.log.access_log.clear();
+    options.traces.endpoint.clear();
+    if (!options.unix_socket.empty()) options.unix_socket += ".doctor" + std::to_string(::getpid());
     if (options.local_socket != "auto" && options.local_socket != "none")
         options.local_socket += ".doctor" + std::to_string(::getpid());
     return options;

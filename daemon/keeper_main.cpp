@@ -14,9 +14,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -88,6 +90,10 @@ UniqueFd listen_on(const std::string& address) {
     const std::size_t colon = address.rfind(':');
     std::string host = colon == std::string::npos ? "127.0.0.1" : address.substr(0, colon);
     const std::string port = colon == std::string::npos ? address : address.substr(colon + 1);
+    std::uint16_t number = 0;  // getaddrinfo() takes 99999 for another port
+    const auto read = std::from_chars(port.data(), port.data() + port.size(), number);
+    if (read.ec != std::errc() || read.ptr != port.data() + port.size())
+        throw std::invalid_argument("--listen " + address + ": a port is a number of at most 65535");
     if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;

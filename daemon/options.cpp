@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+
+// A path may hold a comma: only repeated options make a list of more than one value.
+#define CXXOPTS_VECTOR_DELIMITER '\0'
 #include <cxxopts.hpp>
 #include <stdexcept>
 #include <utility>
@@ -84,7 +87,7 @@ void apply_flags(const std::vector<Option>& table, const cxxopts::ParseResult& g
     for (const Option& option : table) {
         const std::string name(option.name), source = "--" + name;
         if (option.is_flag() && given.count("no-" + name) > 0) {
-            option.set("false");
+            option.set(given["no-" + name].as<bool>() ? "false" : "true");
             origins[name] = "--no-" + name;
         }
         if (given.count(name) == 0) continue;
@@ -179,8 +182,6 @@ ParsedOptions parse_options(int argc, char** argv) {
         parsed.print = program::completion_script(describe(table), given["completion"].as<std::string>());
     if (parsed.print) return parsed;
     Origins& origins = options.server.origins;
-    options.server.port = default_port();
-    if (options.server.port != ServerOptions().port) origins["port"] = "RANK or LOCAL_RANK";
     if (given.count("config") > 0) {
         apply_file(table, given["config"].as<std::string>(), origins);
     } else if (const char* path = std::getenv("SHARED_TENSOR_CONFIG"); path != nullptr && *path != '\0') {
@@ -188,6 +189,10 @@ ParsedOptions parse_options(int argc, char** argv) {
     }
     apply_environment(table, origins);
     apply_flags(table, given, origins);
+    if (!origins.contains("port") && !options.server.host.empty()) {
+        options.server.port = default_port();
+        if (options.server.port != ServerOptions().port) origins["port"] = "RANK or LOCAL_RANK";
+    }
     for (const Option& option : table) {
         if (!option.member.empty()) continue;
         const json_rpc::Json value = option.show();

@@ -30,6 +30,7 @@
 #include "base/system/unique_fd.hpp"
 #include "ending.hpp"
 #include "program.hpp"
+#include "runtime/models/model.hpp"
 
 namespace {
 
@@ -131,6 +132,7 @@ int serve(daemon::DaemonOptions options, daemon::Ending& ending, int argc, char*
     daemon::DaemonOptions given = options;
     ServiceManager manager;
     prepare(options);
+    if (!options.ready_file.empty()) ::unlink(options.ready_file.c_str());  // of a server that was killed
     manager.give_descriptors_to(options.server);
     Registry functions = load(groups.front());
     Workers workers(groups, given);
@@ -167,7 +169,10 @@ int serve(daemon::DaemonOptions options, daemon::Ending& ending, int argc, char*
 void check(const daemon::DaemonOptions& options) {
     (void)daemon::plugin_groups(options);
     ServerOptions server = options.server;
+    for (const std::string& model : server.models)
+        (void)models::parse_model_argument(model);
     server.models.clear();
+    server.log.access_log.clear();
     const Server checked(Registry(), std::move(server));
 }
 

@@ -150,7 +150,7 @@ std::vector<Option> option_table(CommandLine& line) {
         {"Output", "names", "functions, tasks, tensors, models, leases, objects: names only", &line.names},
         {"Output", "state", "tasks: only tasks in this state: pending, running, completed, failed or cancelled",
          &line.state},
-        {"Output", "limit", "tasks: maximum number of tasks; log-tail: of lines (100)", &line.limit},
+        {"Output", "limit", "at most so many tasks, leases or lines of the log (100)", &line.limit},
         {"Output", "count", "ping: number of round trips (1)", &line.count},
         {"Output", "interval", "top: time between two pictures; log-tail: between two requests (1s)", &line.interval},
         {"Output", "once", "top: one picture, of one interval, and the end", &line.once},

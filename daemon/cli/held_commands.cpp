@@ -13,7 +13,6 @@
 
 #include <shared_tensor/client/task.hpp>
 
-#include "base/bytes/control_characters.hpp"
 #include "cli/commands.hpp"
 #include "cli/terminal.hpp"
 
@@ -24,13 +23,6 @@ namespace {
 using codec::Json;
 
 constexpr std::size_t kCells = 30;
-
-/// Removes control characters, which would control the terminal: the text comes from the function.
-std::string printable(const std::string& text) {
-    std::string result;
-    without_controls(text, [&](char c) { result += c; });
-    return result;
-}
 
 /// "[#########           ]  45 %  sleeping", cut to `width` bytes.
 std::string bar_text(const TaskStatus& status, std::size_t width) {
@@ -103,7 +95,8 @@ void print_task(const CommandLine& line, const Json& task) {
     if (line.json) return print_line(compact(task));
     std::string text = row_of(kTaskColumns, task);
     if (const auto progress = task.find("progress"); progress != task.end() && progress->is_object()) {
-        if (const auto message = progress->value("message", std::string()); !message.empty()) text += "\n  " + message;
+        if (const auto message = progress->value("message", std::string()); !message.empty())
+            text += "\n  " + printable(message);
     }
     if (task.contains("error")) text += "\n  " + styled(Style::red, "error") + ": " + compact(task["error"]);
     print_line(text);

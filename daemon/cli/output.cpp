@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -14,6 +15,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/bytes/control_characters.hpp"
 #include "cli/commands.hpp"
 #include "cli/terminal.hpp"
 #include "protocol/json_rpc/json_text.hpp"
@@ -123,6 +125,7 @@ void write_result(const CommandLine& line, const Dynamic& result) {
 
 std::string read_file(const std::string& path) {
     if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+    if (std::filesystem::is_directory(path)) reject(path, "is a folder");
     std::ifstream file(path, std::ios::binary | std::ios::ate);
     if (!file) reject(path, std::string("cannot be read: ") + std::strerror(errno));
     const auto size = static_cast<std::streamoff>(file.tellg());
@@ -296,7 +299,13 @@ std::string compact(const Json& json) {
 std::string text_in(const Json& object, const char* member) {
     const auto found = object.find(member);
     if (found == object.end()) return {};
-    return found->is_string() ? found->get<std::string>() : compact(*found);
+    return printable(found->is_string() ? found->get<std::string>() : compact(*found));
+}
+
+std::string printable(std::string_view text) {
+    std::string result;
+    without_controls(text, [&](char c) { result += c; });
+    return result;
 }
 
 std::string show(const Dynamic& value) {

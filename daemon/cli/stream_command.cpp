@@ -118,7 +118,7 @@ int stream(const CommandLine& line) {
     const TypedArguments arguments({line.words.begin() + 1, line.words.end()});
     auto call = client.stream<Dynamic>(name, arguments);
 
-    std::exception_ptr input_failed;
+    std::exception_ptr input_failed, output_failed;
     std::jthread writing;
     if (!names.read.empty()) {
         writing = std::jthread([items = call.writer<Dynamic>(names.read.front()), &call,
@@ -130,13 +130,17 @@ int stream(const CommandLine& line) {
     StreamPrinter printer(line.json, names.written.size() > 1);
     std::vector<std::jthread> printing;
     for (const std::string& written : names.written) {
-        printing.emplace_back([items = call.reader<Dynamic>(written), written, &printer]() mutable {
-            try {
-                for (const Dynamic& item : items)
-                    printer.item(written, item);
-            } catch (const RpcError&) {  // the call failed: result() throws
-            }
-        });
+        printing.emplace_back(
+            [items = call.reader<Dynamic>(written), written, &printer, &call, &output_failed]() mutable {
+                try {
+                    for (const Dynamic& item : items)
+                        printer.item(written, item);
+                } catch (const RpcError&) {  // the call failed: result() throws
+                } catch (...) {
+                    output_failed = std::current_exception();
+                    call.cancel();
+                }
+            });
     }
     printing.clear();
     std::exception_ptr call_failed;
@@ -147,6 +151,7 @@ int stream(const CommandLine& line) {
         call_failed = std::current_exception();
     }
     writing = {};
+    if (output_failed) std::rethrow_exception(output_failed);
     if (input_failed) std::rethrow_exception(input_failed);
     if (call_failed) std::rethrow_exception(call_failed);
     printer.result(*result);

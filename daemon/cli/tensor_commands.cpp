@@ -7,6 +7,7 @@
 
 #include <shared_tensor/tensors.hpp>
 
+#include "base/bytes/utf8.hpp"
 #include "cli/commands.hpp"
 #include "tensor/files/tensor_set.hpp"
 #include "tensor/handle.hpp"
@@ -58,10 +59,10 @@ codec::Json json_of(const NamedTensor& named) {
 std::string text_of(const NamedTensor& named) {
     std::string text = named.name() + ", version " + std::to_string(named.version());
     for (const auto& [key, value] : named.metadata())
-        text += "\n  " + key + ": " + value;
+        text += "\n  " + printable(key) + ": " + printable(value);
     if (!named.is_set()) return text + '\n' + show(from_tensor(tensor::make_handle(named.tensor())));
     for (const std::string& name : named.names())
-        text += "\n" + row({{name, 40}, {tensor_title(tensor::make_handle(named[name])), 0}});
+        text += "\n" + row({{printable(name), 40}, {tensor_title(tensor::make_handle(named[name])), 0}});
     return text;
 }
 
@@ -90,6 +91,7 @@ bool is_far(const CommandLine& line, const Client& client) {
 Published put_one(const CommandLine& line, const Client& client, const std::string& path) {
     const NamedTensors names(client);
     const std::string name = line.name.empty() ? stem(path) : line.name;
+    if (!is_utf8(name)) throw UsageError("the name of " + path + " is not UTF-8: give one with --name");
     const PutOptions options{line.if_version, {}, line.base, line.as_version};
     const bool far = is_far(line, client);
     if (path.ends_with(".safetensors"))

@@ -7,6 +7,7 @@
 #include <utility>
 #include <variant>
 
+#include "base/bytes/utf8.hpp"
 #include "cli/commands.hpp"
 #include "protocol/codec/json_source.hpp"
 #include "protocol/codec/value.hpp"
@@ -106,6 +107,7 @@ bool is_meant_as_json(const std::string& word) {
 }  // namespace
 
 Dynamic read_value(const std::string& word) {
+    if (!is_utf8(word)) throw UsageError(word + ": arguments are UTF-8");
     if (word.starts_with('@')) {
         const std::string path = word.substr(1);
         if (path.ends_with(".npy")) return read_tensor(path);

@@ -64,6 +64,9 @@ std::string compact(const codec::Json& json);
 /// A member of an object: a string without quotes, other JSON in one line; empty if it is missing.
 std::string text_in(const codec::Json& object, const char* member);
 
+/// `text` with a blank for each control character, which could control the terminal: the text comes from others.
+std::string printable(std::string_view text);
+
 /// "12 B", "3.4 KiB", "120 MiB"
 std::string show_bytes(std::uint64_t bytes);
 

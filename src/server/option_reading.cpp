@@ -7,6 +7,7 @@
 
 #include "base/bytes/field_list.hpp"
 #include "base/bytes/nearest_name.hpp"
+#include "base/bytes/utf8.hpp"
 
 namespace shared_tensor::server {
 
@@ -50,6 +51,7 @@ struct ValueForm {
 void apply(const Option& option, const std::vector<std::string>& values, const std::string& source) {
     option.clear_list();
     for (const std::string& value : values) {
+        if (!is_utf8(value)) throw std::invalid_argument(source + ": the value is not UTF-8");
         try {
             option.set(value);
         } catch (const std::invalid_argument& error) {

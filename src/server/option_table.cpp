@@ -405,6 +405,23 @@ Json describe_options(const ServerOptions& options) {
     return list;
 }
 
+namespace {
+
+/// Limits that let no client do anything if they are 0.
+void reject_zeros(const ServerOptions& options) {
+    const std::pair<const char*, bool> zeros[] = {
+        {"timeout", options.calls.call_timeout.count() == 0},
+        {"task-ttl", options.calls.tasks.default_ttl.count() == 0},
+        {"max-json-bytes", options.requests.json.max_bytes == 0},
+        {"max-reply-json-bytes", options.replies.max_json_bytes == 0},
+        {"idle-timeout", options.http.idle_timeout.count() == 0},
+    };
+    for (const auto& [name, is_zero] : zeros)
+        if (is_zero) throw std::invalid_argument(std::string(name) + " must be more than 0");
+}
+
+}  // namespace
+
 ServerOptions in_force(ServerOptions options) {
     name_origins(options);
     use_addresses_of_sockets(options);
@@ -414,6 +431,7 @@ ServerOptions in_force(ServerOptions options) {
         throw std::invalid_argument("cuda is \"" + options.cuda + "\": use auto, on or off");
     WorkerLimits& pool = options.calls.pool;
     if (pool.queue_limit == 0) throw std::invalid_argument("queue must be at least 1");
+    reject_zeros(options);
     use_descriptors(options);
     const std::size_t cores = std::max(1U, std::thread::hardware_concurrency()), memory = memory_size();
     if_zero(pool.workers, std::max<std::size_t>(4, cores));

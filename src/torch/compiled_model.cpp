@@ -136,8 +136,8 @@ struct Package {
 
 private:
     /// An argument that was no tensor when the model was exported, such as None or a number, is a constant of the code,
-    /// but it is among the arguments all the same. libtorch tells how many tensors the code takes only in the error of a
-    /// call. Throws std::invalid_argument.
+    /// but it is among the arguments all the same. libtorch tells how many tensors the code takes only in the error of
+    /// a call. Throws std::invalid_argument.
     void check_number_of_tensors(std::size_t expected) {
         constexpr std::string_view kBefore = "vector size to be ";
         if (expected == 0) return;

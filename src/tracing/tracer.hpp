@@ -72,7 +72,7 @@ private:
     net::Client client_;
     std::atomic<std::uint64_t> sent_{0}, dropped_{0};
     Guarded<Waiting> waiting_;
-    Spans taken_;  // for the next request; its memory is reserved
+    Spans taken_;          // for the next request; its memory is reserved
     std::jthread thread_;  // after all that it uses
 };
 

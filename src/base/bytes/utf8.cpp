@@ -50,6 +50,15 @@ Utf8Prefix utf8_prefix(std::string_view text) {
     return {available, available == size};
 }
 
+bool is_utf8(std::string_view text) {
+    while (!text.empty()) {
+        const auto [size, valid] = utf8_prefix(text);
+        if (!valid) return false;
+        text.remove_prefix(size);
+    }
+    return true;
+}
+
 void append_utf8(char32_t code_point, std::string& out) {
     const auto tail = [code_point](int shift) { return static_cast<char>(0x80 | ((code_point >> shift) & 0x3F)); };
     if (code_point < 0x80) {

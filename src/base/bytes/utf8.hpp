@@ -17,6 +17,8 @@ struct Utf8Prefix {
 /// begin a character, at least one byte.
 Utf8Prefix utf8_prefix(std::string_view text);
 
+bool is_utf8(std::string_view text);
+
 /// Appends a code point, at most U+10FFFF and not a surrogate.
 void append_utf8(char32_t code_point, std::string& out);
 

@@ -98,8 +98,8 @@ namespace shared_tensor {
 
 namespace {
 
-constexpr std::array<std::string_view, 11> kReservedPrefixes = {"rpc.",    "server.", "task.",  "lease.",  "session.", "log.",
-                                                                "tensor.", "object.", "cache.", "model.", "stream."};
+constexpr std::array<std::string_view, 11> kReservedPrefixes = {
+    "rpc.", "server.", "task.", "lease.", "session.", "log.", "tensor.", "object.", "cache.", "model.", "stream."};
 constexpr std::size_t kMaxNameBytes = 200;
 
 bool is_name_character(char c) {

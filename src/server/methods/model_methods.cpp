@@ -73,14 +73,15 @@ void add_model_methods(Builtins& builtins, Services& all) {
                 list.push_back(to_json(info));
             return Json{{"models", std::move(list)}};
         });
-    builtins.add({"model.create", "A handle of a new instance that has its own state.",
-                  object({{"$object", object({{"id", "string"}, {"type?", "string"}})}})},
-                 {"model"}, [&models](const BuiltinCall&, const std::string& model) {
-                     ObjectPointer instance = models.create(model);
-                     if (instance == nullptr)
-                         throw Rejected(json_rpc::invalid_params("model", "the name of a loaded TorchScript model", model));
-                     return runtime::make_outcome(codec::Value{{{"$object", 0}}, {}, {std::move(instance)}});
-                 });
+    builtins.add(
+        {"model.create", "A handle of a new instance that has its own state.",
+         object({{"$object", object({{"id", "string"}, {"type?", "string"}})}})},
+        {"model"}, [&models](const BuiltinCall&, const std::string& model) {
+            ObjectPointer instance = models.create(model);
+            if (instance == nullptr)
+                throw Rejected(json_rpc::invalid_params("model", "the name of a loaded TorchScript model", model));
+            return runtime::make_outcome(codec::Value{{{"$object", 0}}, {}, {std::move(instance)}});
+        });
     builtins.add(
         {"model.load", "Loads a file of a model folder. Needs an admin.", model_schema(), Builtins::Takes::long_work},
         {"name", "file", "stateful", "device", "dtype", "grad", "replace", "batch", "batch_wait_ms"},

@@ -10,7 +10,7 @@ namespace shared_tensor::server {
 
 namespace {
 
-constexpr std::size_t kMostLabelBytes = 200;  // as long as a function's name, so that no two are the same
+constexpr std::size_t kMostLabelBytes = 200;               // as long as a function's name, so that no two are the same
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
 }  // namespace

@@ -172,6 +172,16 @@ TEST_CASE_METHOD(CommandLineClient, "streams come from standard input and are pr
     CHECK(rejected.code == 1);
     CHECK_THAT(rejected.err, ContainsSubstring("WebSocket"));
     CHECK(run({"stream", "nobody"}).code == 1);
+    const Ended full = run_with(*this, "", "stream count 100000 >/dev/full");
+    CHECK(full.code == 2);
+    CHECK_THAT(full.err, ContainsSubstring("standard output cannot be written"));
+}
+
+TEST_CASE_METHOD(CommandLineClient, "texts from others cannot control the terminal, and arguments are UTF-8", "[cli]") {
+    CHECK_THAT(run({"call", "fail", "a\x1b[2Jb\nsecond"}).err, ContainsSubstring("a [2Jb"));
+    const Ended latin = run({"call", "echo", "caf\xe9"});
+    CHECK(latin.code == 2);
+    CHECK_THAT(latin.err, ContainsSubstring("arguments are UTF-8"));
 }
 
 TEST_CASE_METHOD(CommandLineClient, "objects are listed, used by their handles and released on the command line",

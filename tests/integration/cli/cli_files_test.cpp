@@ -4,6 +4,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -135,6 +136,15 @@ TEST_CASE_METHOD(Files, "A safetensors file is published as a set and written ag
     const Json json = Json::parse(run({"get", "weights", "--json"}).out);
     CHECK(json["members"]["bias"] == Json{{"dtype", "uint8"}, {"shape", {3}}});
     CHECK(json["metadata"]["format"] == "pt");
+    const std::string noted = R"({"__metadata__":{"note":"\u001b[2J"},)" + kBias + ',' + kWeight + '}';
+    CHECK(run({"put", folder.write("noted.safetensors", safetensors(noted, kElements))}).code == 0);
+    CHECK_THAT(run({"get", "noted"}).out, ContainsSubstring("  note:  [2J\n"));
+    const Ended latin = run({"put", folder.write("caf\xe9.npy", "")});
+    CHECK(latin.code == 2);
+    CHECK_THAT(latin.err, ContainsSubstring("is not UTF-8: give one with --name"));
+    const std::string inner = folder.file("folder.npy");
+    std::filesystem::create_directory(inner);
+    CHECK_THAT(run({"put", inner}).err, ContainsSubstring("is a folder"));
     CHECK(run({"get", "weights/bias", "-o", npy}).code == 0);
     CHECK(run({"put", npy, "--name", "x"}).out == "x, version 1, 3 B\n");
     CHECK(run({"put", npy, "--name", "x", "--if-version", "0"}).code == 1);

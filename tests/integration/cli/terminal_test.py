@@ -136,6 +136,19 @@ class Completion(OnTerminal):
         shell.wait_for(r"\ngo> ")
         self.assert_completed(shell)
 
+    def test_a_name_of_the_server_runs_nothing_in_bash(self):
+        name = "weights$(touch ran)"
+        ones = {"$tensor": {"dtype": "float32", "shape": [1], "data": [1]}}
+        self.assertIn("result", self.call("tensor.put", name, ones))
+        shell = self.terminal(shutil.which("bash"), "--norc", "--noprofile", "-i", PS1="ready> ")
+        shell.send(f"bind 'set enable-bracketed-paste off'; cd {self.folder}; source {PLACE.texts / 'shared-tensor'}\r")
+        shell.send("PS1='go> '\r")
+        shell.wait_for(r"\ngo> ")
+        shell.send("shared-tensor get wei\t")
+        shell.wait_for(re.escape(r"ghts\$\(touch\ ran\)"))
+        shell.send("\x15\x0bexit\r")
+        self.assertFalse((self.folder / "ran").exists())
+
     @needs("zsh")
     def test_zsh_completes_commands_options_and_names_of_the_server(self):
         shell = self.terminal(shutil.which("zsh"), "-f", "-i", PS1="ready> ")

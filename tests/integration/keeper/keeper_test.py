@@ -321,6 +321,7 @@ class Starts(unittest.TestCase):
             (["--descriptors", "0", "--", "true"], "from 1 to"),
             (["--descriptors", "x", "--", "true"], "x"),
             (["server"], "behind"),
+            (["--listen", "127.0.0.1:99999", "--", "true"], "at most 65535"),
         ):
             run = subprocess.run([PLACE.keeper, *options], capture_output=True, text=True, check=False)
             self.assertEqual(run.returncode, 2)

@@ -106,6 +106,11 @@ TEST_CASE("shared-tensor-server doctor prints the same table and looks at the ho
     CHECK(has(without.out, "--local-socket none"));
     CHECK(has(run_daemon({"doctor", "--help"}).out, "--local-socket"));
     CHECK(run_daemon({"doctor", "--nonsense"}).code == 1);
+    const TemporaryFolder folder;  // the options of a server that runs
+    const Words options{"--unix-socket", folder.file("s"), "--operations-listen",
+                        "127.0.0.1:0",   "--access-log",   folder.file("log")};
+    const ExampleDaemon running(options);
+    CHECK(run_daemon(joined({"doctor"}, options)).code == 0);
 }
 
 TEST_CASE("No socket is left after a daemon's end, and none of a killed one is in the way", "[memory]") {

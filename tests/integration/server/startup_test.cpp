@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <filesystem>
 #include <sstream>
 
 #define TOML_HEADER_ONLY 1
@@ -88,6 +89,26 @@ TEST_CASE("The option --check-config says whether a server would start with the 
     rejection({"--check-config", "--config", "/dev/zero"}, "more than 1 MiB");
     rejection({"--check-config", "--token-file", "/nowhere"}, "/nowhere");
     rejection({"--check-config", "--load", "x.so?proceses=1"}, "the nearest is processes");
+    rejection({"--check-config", "--model", "foo"}, "write name=path");
+    rejection({"--check-config", "--config", folder.file("")}, "is a folder");
+    rejection({"--check-config", "--unix-socket", "\xff.sock"}, "--unix-socket: the value is not UTF-8");
+    for (const char* option : {"timeout", "task-ttl", "max-json-bytes", "max-reply-json-bytes", "idle-timeout"})
+        rejection({"--check-config", "--" + std::string(option), "0"}, option + std::string(" must be more than 0"));
+    CHECK(run_daemon({"--check-config", "--port", "0", "--access-log", folder.file("log")}, {"RANK=abc"}).code == 0);
+    CHECK_FALSE(std::filesystem::exists(folder.file("log")));
+}
+
+TEST_CASE("A start that fails leaves no ready file of a server that was killed", "[server]") {
+    TemporaryFolder folder;
+    const std::string ready = folder.write("ready", "http://127.0.0.1:1");
+    rejection({"--port", "0", "--ready-file", ready, "--load", "/nowhere.so"}, "/nowhere.so");
+    CHECK_FALSE(std::filesystem::exists(ready));
+}
+
+TEST_CASE("A comma on the command line is a part of the value", "[server]") {
+    const std::string text =
+        run_daemon({"--load", "a,b.so", "--load", "c.so", "--no-cache=false", "--print-config"}).out;
+    CHECK_THAT(text, ContainsSubstring(R"(load = ["a,b.so","c.so"])") && ContainsSubstring("cache = true"));
 }
 
 TEST_CASE("SIGHUP changes the level of the log, and names the options that need a restart", "[server]") {

@@ -59,8 +59,8 @@ const std::string kOwn = "uid:" + std::to_string(::getuid());
 
 TEST_CASE("on loopback a request must mean this server by one Host, and come from its user or root", "[server]") {
     const Fixture fixture{ServerOptions()};
-    for (const char* host : {"127.0.0.1:2537", "localhost:2537", "[::1]:2537", "LOCALHOST:2537", "127.0.0.2:2537",
-                             "127.255.0.1:2537"})
+    for (const char* host :
+         {"127.0.0.1:2537", "localhost:2537", "[::1]:2537", "LOCALHOST:2537", "127.0.0.2:2537", "127.255.0.1:2537"})
         CHECK(fixture.verdict(request(host)) == kOwn);
     for (const char* host : {"", ":2537", "127.0.0.1", "127.0.0.1:80", "[::1]", "::1:2537", "127.evil.org:2537",
                              "128.0.0.1:2537", "example.org:2537", "example.org", "localhost.org:2537"})

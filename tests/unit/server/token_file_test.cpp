@@ -54,11 +54,26 @@ TEST_CASE("a line of a token file is read as it is meant", "[server]") {
 }
 
 TEST_CASE("a line that is none is rejected by its number, and its secret is not shown", "[server]") {
-    for (const char* line :
-         {"no-colon-geheim", ":geheim", "a:geheim:allow=", "a:geheim:allow=,", "a:geheim:allow=add,",
-          "a:geheim:allow=,add", "a:geheim:allow=t*r", "a:geheim:allow=*.get", "a:geheim:allow=a**",
-          "a:geheim:allow=add,t*r:admin", "a:sec:geheim", "a:geheim:admni", "a:geheim:administrator",
-          "a:geheim:", "a:geheim ", "a: geheim", "a:geheim\t:admin", "a:geheim:admin:admin", "a:geheim:allow=add:allow=scale", "a:sec:geheim:allow=add"}) {
+    for (const char* line : {"no-colon-geheim",
+                             ":geheim",
+                             "a:geheim:allow=",
+                             "a:geheim:allow=,",
+                             "a:geheim:allow=add,",
+                             "a:geheim:allow=,add",
+                             "a:geheim:allow=t*r",
+                             "a:geheim:allow=*.get",
+                             "a:geheim:allow=a**",
+                             "a:geheim:allow=add,t*r:admin",
+                             "a:sec:geheim",
+                             "a:geheim:admni",
+                             "a:geheim:administrator",
+                             "a:geheim:",
+                             "a:geheim ",
+                             "a: geheim",
+                             "a:geheim\t:admin",
+                             "a:geheim:admin:admin",
+                             "a:geheim:allow=add:allow=scale",
+                             "a:sec:geheim:allow=add"}) {
         INFO(line);
         const TokenFile file("# all\nok:fine\n\n" + std::string(line) + "\nafter:fine\n");
         CHECK_THROWS_WITH(file.read(), ContainsSubstring(file.path + ", line 4: ") && !ContainsSubstring("geheim"));
