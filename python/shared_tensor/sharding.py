@@ -8,6 +8,7 @@ Layouts are those of PyTorch's DTensor: a mesh of processes, and for each of its
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -46,9 +47,7 @@ def _mesh(tensors: Mapping[str, Any]) -> tuple[list[int], list[int]]:
     return list(mesh.shape), list(place)
 
 
-def publish(
-    name: str, tensors: Mapping[str, Any], *, generation: str | int = "", client: Client | None = None
-) -> Published:
+def publish(name: str, tensors: Mapping[str, Any], *, generation: str | int, client: Client | None = None) -> Published:
     """Publishes this process's parts of DTensors as a set, with how they are sharded. Each process of the mesh does so,
     in its own server, or in one server under a name of its own. `generation` names the state that the parts belong to,
     such as the number of a training step: readers take only parts of one generation. Raises ValueError for tensors of
@@ -71,19 +70,21 @@ def read(
 ) -> str:
     """Fills this process's parts of the DTensors `into` with what `publishers` have, whatever their layout is, and
     returns the generation. Only the bytes of these parts are moved. A publisher is a client or a URL, or a pair of that
-    and its name for the set (else `name`). All publishers must be given unless they hold replicas.
+    and its name for the set (else `name`). All publishers must be given unless they hold replicas. URLs get the token
+    SHARED_TENSOR_TOKEN and no timeout.
 
     Blocks until all publishers have one generation (`generation`, if it is given), at most `patience` seconds: then
-    raises UnknownOrExpired. Nothing is written to `into` before all parts have arrived. Raises ValueError if the
-    publishers lack a part or a tensor, or have another dtype."""
+    raises UnknownOrExpired. Nothing is written to `into` before all parts have arrived and fit. Raises ValueError if
+    the publishers lack a part or a tensor, or have another dtype or shape."""
     import torch  # type: ignore[import-not-found,unused-ignore]
 
     mesh, place = _mesh(into)
     sources = []
     clients = []  # keeps those that are made here
+    token = os.environ.get("SHARED_TENSOR_TOKEN")
     for one in publishers:
         where, its_name = one if isinstance(one, tuple) else (one, name)
-        clients.append(where if isinstance(where, Client) else Client(where))
+        clients.append(where if isinstance(where, Client) else Client(where, token, timeout=None))
         sources.append((clients[-1]._core, its_name))
     wanted = {member: _placements(member, tensor) for member, tensor in into.items()}
     end = time.monotonic() + patience
@@ -97,12 +98,19 @@ def read(
             if time.monotonic() >= end:
                 raise
     received = {member: torch.from_dlpack(part) for member, part in parts.items()}
-    for member, tensor in into.items():
-        if received[member].dtype != tensor.dtype:
-            raise ValueError(f"{member} is published as {received[member].dtype}, and the tensor is {tensor.dtype}")
+    targets = {member: tensor.to_local() for member, tensor in into.items()}
+    for member, target in targets.items():
+        part = received[member]
+        if part.dtype != target.dtype:
+            raise ValueError(f"{member} is published as {part.dtype}, and the tensor is {target.dtype}")
+        if part.shape != target.shape:
+            raise ValueError(
+                f"{member}: this process's part of the published tensor has the shape {tuple(part.shape)}, and of the "
+                f"tensor to fill {tuple(target.shape)}"
+            )
     with torch.no_grad():
-        for member, tensor in into.items():
-            tensor.to_local().copy_(received[member])
+        for member, target in targets.items():
+            target.copy_(received[member])
     return found
 
 

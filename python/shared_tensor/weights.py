@@ -185,7 +185,8 @@ def attach(model: Any, name: str, *, client: Client | None = None, strict: bool 
     "meta" (`with torch.device("meta")`) needs no memory before. Needs torch 2.1 or newer. Raises UnknownOrExpired if
     nothing is published, KeyError or ValueError if names or shapes do not fit. The model takes the dtypes of the set.
     """
-    return Attached(model, name, NamedTensors((client or Client()).options(framework="torch")), strict)
+    names = NamedTensors((client or Client(timeout=None)).options(framework="torch"))
+    return Attached(model, name, names, strict)
 
 
 __all__ = ["Attached", "attach"]

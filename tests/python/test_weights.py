@@ -419,6 +419,15 @@ def test_a_call_that_is_interrupted_leaves_the_model_usable(client: shared_tenso
     assert "forward" not in vars(model)
 
 
+def test_attach_without_a_client_has_no_timeout(
+    client: shared_tensor.Client, names: NamedTensors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model()
+    names.publish("weights", fill(model, 1))
+    monkeypatch.setenv("SHARED_TENSOR_URL", client.url)
+    assert shared_tensor.attach(model, "weights")._names._client._options.timeout is None
+
+
 def test_weights_that_do_not_fit_change_nothing(client: shared_tensor.Client, names: NamedTensors) -> None:
     model = make_model()
     before = model[0].weight.clone()
