@@ -16,10 +16,12 @@ that `torch.load(weights_only=True)` accepts, so that a checkpoint cannot run co
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import json
 import os
 import traceback
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -35,10 +37,24 @@ from .named_tensors import NamedTensor, NamedTensors
 
 _INDEX = ".index"
 """The member that says where the tensors are: JSON."""
+_PART_OF = "checkpoint"
+"""Metadata of the part of a rank: the name of the checkpoint."""
 
 
-def _names(client: Client | None) -> NamedTensors:
-    return NamedTensors((client or Client(timeout=None)).options(framework="torch"))
+class _OnServer:
+    """The name and the server of a writer or a reader. Without a client of the user it can be pickled, as async_save()
+    does to save in another process."""
+
+    def __init__(self, name: str, client: Client | None = None) -> None:
+        self._name = name
+        self._client = client
+
+    @functools.cached_property
+    def _tensors(self) -> NamedTensors:
+        return NamedTensors((self._client or Client(timeout=None)).options(framework="torch"))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_tensors"}
 
 
 def _done(value: Any) -> Future[Any]:
@@ -56,17 +72,27 @@ def _key(index: dcp.MetadataIndex) -> str:
     return index.fqn if not index.offset or not any(index.offset) else f"{index.fqn}@{list(index.offset)}"
 
 
-class PublishedWriter(StorageWriter):
-    """Publishes a checkpoint as `name`. `checkpoint_id` of dcp.save() is another name. All ranks use one server; one
-    save of a name at a time. `client`: of that server; None: SHARED_TENSOR_URL. Its errors are those of
-    NamedTensors.publish().
+def _reject_names(items: Iterable[dcp.MetadataIndex]) -> None:
+    """Raises ValueError if two members would have the same name."""
+    seen: dict[str, str] = {_INDEX: "the index of the checkpoint"}
+    for item in items:
+        key = _key(item)
+        if key in seen:
+            raise ValueError(f"PublishedWriter: {item.fqn!r} would be saved as {key!r}, as {seen[key]} is: rename it")
+        seen[key] = f"a part of {item.fqn!r}"
 
-    Rank R of several publishes NAME.0.R or NAME.1.R, in turn: readers find the parts of the save before until the set
-    NAME says that the new ones are complete. A server takes the memory of older versions for new ones."""
+
+class PublishedWriter(_OnServer, StorageWriter):
+    """Publishes a checkpoint as `name`. `checkpoint_id` of dcp.save() is another name. All ranks use one server; one
+    save of a name at a time. `client`: of that server; None: SHARED_TENSOR_URL, as async_save() needs to save in
+    another process. Its errors are those of NamedTensors.publish(), and ValueError for a tensor named ".index", or
+    named as a part of another tensor is, such as "w@[1]" beside "w".
+
+    Rank R of several publishes NAME.part-0.R or NAME.part-1.R, in turn: readers find the parts of the save before until
+    the set NAME says that the new ones are complete. A server takes the memory of older versions for new ones."""
 
     def __init__(self, name: str, client: Client | None = None) -> None:
-        self._name = name
-        self._tensors = _names(client)
+        super().__init__(name, client)
         self._set: dict[str, torch.Tensor] = {}  # of a single rank; published by finish()
         self._slot = 0
 
@@ -92,23 +118,35 @@ class PublishedWriter(StorageWriter):
         self._slot = 1 - self._slot_now()
         if len(plans) == 1:
             return [dataclasses.replace(plans[0], storage_data="")]
-        parts = [f"{self._name}.{self._slot}.{rank}" for rank in range(len(plans))]
+        parts = [f"{self._parts()}{rank}" for rank in range(len(plans))]
         return [dataclasses.replace(plan, storage_data=part) for plan, part in zip(plans, parts, strict=True)]
 
     def _slot_now(self) -> int:
         try:
-            return int(_read_index(self._tensors.get(self._name, members=[_INDEX]))["slot"])
-        except (UnknownOrExpired, InvalidParams):  # no checkpoint
+            return int(_read_index(self._tensors.get(self._name, members=[_INDEX]))["slot"]) % 2
+        except (UnknownOrExpired, InvalidParams, *_DAMAGES):  # no checkpoint, or a damaged one
             return 0
+
+    def _parts(self) -> str:
+        """How the names of all parts of this save begin."""
+        return f"{self._name}.part-{self._slot}."
+
+    def _is_part(self, name: str) -> bool:
+        """Whether a set is a part of this checkpoint, and not of a user whose name looks alike."""
+        try:
+            return self._tensors.get(name, members=[]).metadata.get(_PART_OF) == self._name
+        except (UnknownOrExpired, InvalidParams):  # it is gone, or no set
+            return False
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         """Called by DCP."""
+        _reject_names(item.index for item in plan.items)
         tensors = {_key(item.index): _tensor_of(planner.resolve_data(item)) for item in plan.items}
         part, version = plan.storage_data, 0
         if part == "":
             self._set = tensors
         elif tensors:
-            version = self._tensors.publish(part, tensors).version
+            version = self._tensors.publish(part, tensors, metadata={_PART_OF: self._name}).version
         results = []
         for item in plan.items:
             key = _key(item.index)
@@ -127,10 +165,9 @@ class PublishedWriter(StorageWriter):
         self._tensors.publish(self._name, {**self._set, _INDEX: _bytes_of(json.dumps(index).encode())})
         ranks = 0 if self._set else len(results)
         self._set = {}
-        begin = f"{self._name}.{self._slot}."
-        for part in self._tensors.list(begin):  # of an earlier save by more ranks
-            rank = part.name.removeprefix(begin)
-            if rank.isdecimal() and int(rank) >= ranks:
+        for part in self._tensors.list(self._parts()):  # of an earlier save by more ranks
+            rank = part.name.removeprefix(self._parts())
+            if rank.isdecimal() and int(rank) >= ranks and self._is_part(part.name):
                 self._tensors.remove(part.name)
 
     @classmethod
@@ -153,9 +190,16 @@ def _described(value: Any) -> Any:
 def _value_of(described: Any) -> Any:
     if described is None:
         return dcp.BytesStorageMetadata()
-    properties = dcp.TensorProperties(dtype=getattr(torch, described["dtype"]))
+    dtype = getattr(torch, described["dtype"])
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"{dtype} is no dtype")
+    properties = dcp.TensorProperties(dtype=dtype)
     chunks = [dcp.ChunkStorageMetadata(torch.Size(at), torch.Size(size)) for at, size in described["chunks"]]
     return dcp.TensorStorageMetadata(properties, torch.Size(described["size"]), chunks)
+
+
+_DAMAGES = ValueError, TypeError, LookupError, AttributeError
+"""What reading a damaged index raises, beside errors of calls."""
 
 
 def _read_index(read: NamedTensor) -> dict[str, Any]:
@@ -163,15 +207,14 @@ def _read_index(read: NamedTensor) -> dict[str, Any]:
     return index
 
 
-class PublishedReader(StorageReader):
+class PublishedReader(_OnServer, StorageReader):
     """Reads the newest checkpoint that was published as `name`. `checkpoint_id` of dcp.load() is another name. From
     another host each rank fetches the members that it needs. `client`: of the server; None: SHARED_TENSOR_URL.
     dcp.load() raises DCP's CheckpointException, which is no Exception, with the reason: there is no such name, it is no
-    checkpoint, or a new one was published meanwhile."""
+    checkpoint or a damaged one, or a new one was published meanwhile."""
 
     def __init__(self, name: str, client: Client | None = None) -> None:
-        self._name = name
-        self._tensors = _names(client)
+        super().__init__(name, client)
         self._version = 0
         self._places: dict[dcp.MetadataIndex, tuple[str, int, str]] = {}  # part, its version, member
 
@@ -183,12 +226,17 @@ class PublishedReader(StorageReader):
     def read_metadata(self, *args: Any, **kwargs: Any) -> dcp.Metadata:
         """Called by DCP."""
         try:
-            read = self._tensors.get(self._name, members=[_INDEX])
-        except RpcError as error:  # DCP drops all exceptions but its own
+            return self._metadata()
+        except (RpcError, *_DAMAGES) as error:  # DCP drops all exceptions but its own
             failure: Exception = error
             if isinstance(error, InvalidParams):  # it has no such member
                 failure = ValueError(f"{self._name} is not a checkpoint: save it with PublishedWriter")
+            elif not isinstance(error, RpcError):
+                failure = ValueError(f"the index of the checkpoint {self._name} is damaged: save it again")
             raise CheckpointException(self._name, {0: (failure, traceback.extract_tb(error.__traceback__))}) from None
+
+    def _metadata(self) -> dcp.Metadata:
+        read = self._tensors.get(self._name, members=[_INDEX])
         index = _read_index(read)
         self._version = read.version
         self._places = {

@@ -21,6 +21,8 @@ if not torch.distributed.is_available():
 
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402
+from torch.distributed.checkpoint.metadata import MetadataIndex  # noqa: E402
+from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemType  # noqa: E402
 
 from shared_tensor.checkpoint import PublishedReader, PublishedWriter  # noqa: E402
 
@@ -143,6 +145,63 @@ def test_what_is_no_checkpoint_is_rejected(client: shared_tensor.Client) -> None
         dcp.save({"x": torch.zeros(3)}, checkpoint_id="a/b", storage_writer=PublishedWriter("run", client))
 
 
+def test_a_save_removes_only_parts_of_its_own_checkpoint(client: shared_tensor.Client) -> None:
+    names = NamedTensors(client)
+    others = ["run-1.0.7", "run-1.1.7", "run-1.part-0.7", "run-1.part-1.8"]
+    for other in others:
+        names.publish(other, {"w": torch.ones(3)})
+    names.publish("run-1.part-0.9", torch.ones(3))
+    for slot in (0, 1):  # as an earlier save by more ranks
+        names.publish(f"run-1.part-{slot}.3", {"w": torch.ones(3)}, metadata={"checkpoint": "run-1"})
+    for _ in range(2):
+        dcp.save({"x": torch.ones(3)}, storage_writer=PublishedWriter("run-1", client))
+    assert {info.name for info in names.list()} == {"run-1", *others, "run-1.part-0.9"}
+
+
+def test_names_that_the_checkpoint_needs_are_rejected(client: shared_tensor.Client) -> None:
+    with pytest.raises(CheckpointException, match=r"'\.index', as the index of the checkpoint is: rename it"):
+        dcp.save({".index": torch.ones(3)}, storage_writer=PublishedWriter("run", client))
+    plan = SavePlan([WriteItem(MetadataIndex(*at), WriteItemType.TENSOR) for at in (("w", [1]), ("w@[1]", [0]))])
+    with pytest.raises(ValueError, match=r"'w@\[1\]', as a part of 'w' is: rename it"):
+        PublishedWriter("run", client).write_data(plan, dcp.DefaultSavePlanner())
+    dcp.save({"v@[1]": torch.ones(4)}, storage_writer=PublishedWriter("run", client))
+    value = {"v@[1]": torch.zeros(4)}
+    dcp.load(value, storage_reader=PublishedReader("run", client))
+    assert value["v@[1]"].tolist() == [1] * 4
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        b"xx",
+        b"\xff",
+        b"[]",
+        b'{"slot": 0}',
+        b'{"slot": 9, "items": [], "planner": null, "values": {"x": {"dtype": "load", "size": [3], "chunks": []}}}',
+    ],
+)
+def test_a_damaged_index_is_named_and_replaced(client: shared_tensor.Client, index: bytes) -> None:
+    NamedTensors(client).publish("run", {".index": torch.frombuffer(bytearray(index), dtype=torch.uint8)})
+    value = {"x": torch.zeros(3)}
+    with pytest.raises(CheckpointException, match="the index of the checkpoint run is damaged"):
+        dcp.load(value, storage_reader=PublishedReader("run", client))
+    dcp.save({"x": torch.ones(3)}, storage_writer=PublishedWriter("run", client))
+    dcp.load(value, storage_reader=PublishedReader("run", client))
+    assert value["x"].tolist() == [1] * 3
+
+
+def test_a_writer_without_a_client_can_go_to_another_process(
+    client: shared_tensor.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHARED_TENSOR_URL", client.url)
+    writer = PublishedWriter("run")
+    dcp.save({"x": torch.zeros(3)}, storage_writer=writer)
+    dcp.save({"x": torch.ones(3)}, storage_writer=pickle.loads(pickle.dumps(writer)))
+    value = {"x": torch.zeros(3)}
+    dcp.load(value, storage_reader=pickle.loads(pickle.dumps(PublishedReader("run"))))
+    assert value["x"].tolist() == [1] * 3
+
+
 class Evil:
     def __reduce__(self) -> Any:
         return os.mkdir, (str(pathlib.Path(os.environ["EVIL"])),)
@@ -163,9 +222,9 @@ def test_a_value_that_could_run_code_is_not_loaded(
 def test_other_ranks_load_other_parts(client: shared_tensor.Client) -> None:
     pytest.importorskip("torch", minversion="2.5")
     run_ranks("checkpoint_ranks.py", client.url, 3, "save")
-    parts = [f"ranks.{slot}.{rank}" for slot in range(2) for rank in range(3)]
+    parts = [f"ranks.part-{slot}.{rank}" for slot in range(2) for rank in range(3)]
     assert [info.name for info in NamedTensors(client).list()] == ["ranks", *parts]
     run_ranks("checkpoint_ranks.py", client.url, 2, "load")
     run_ranks("checkpoint_ranks.py", client.url, 2, "save")  # takes the place of what three ranks saved
-    left = [f"ranks.{slot}.{rank}" for slot in range(2) for rank in range(2)]
+    left = [f"ranks.part-{slot}.{rank}" for slot in range(2) for rank in range(2)]
     assert [info.name for info in NamedTensors(client).list()] == ["ranks", *left]
