@@ -11,7 +11,7 @@ versions; its memory is given back with the last tensor. What a reader writes to
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,8 +68,19 @@ class NamedTensorInfo:
     """ISO 8601, in UTC."""
 
 
+def reject_surrogates(names: Iterable[str]) -> None:
+    """Raises ValueError for a name that UTF-8 cannot encode."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"the name {name!r} is not valid Unicode: it has half of a surrogate pair") from None
+
+
 def tensors_of(name: str, value: Any) -> Any:
-    """A tensor, or a dict of tensors. Raises TypeError for anything else."""
+    """A tensor, or a dict of tensors. Raises TypeError for anything else, and ValueError for a name that is not valid
+    Unicode."""
+    reject_surrogates([name])
     if not isinstance(value, Mapping):
         if not hasattr(value, "__dlpack__"):
             cure = "publish its state_dict()" if hasattr(value, "state_dict") else "give a tensor, or a dict of tensors"
@@ -81,6 +92,7 @@ def tensors_of(name: str, value: Any) -> Any:
     names = [repr(key) for key in value if not isinstance(key, str)]
     if names:
         raise TypeError(f"{name}: names of members must be str, not {', '.join(names)}")
+    reject_surrogates(value)
     empty = [key for key, tensor in value.items() if getattr(tensor, "is_meta", False)]
     if empty:
         raise TypeError(f"{name}: these members are on the device meta and have no elements: {', '.join(empty)}")
@@ -199,7 +211,7 @@ class NamedTensors:
         the current one, or are new; the other members and the other metadata stay as they are in this version, and
         nothing is copied of them. version: publish under this version and not the next one, so that copies on several
         servers have the same; it must be above the current one, else InvalidParams is raised. Raises TypeError for
-        members that are no tensors, and ServerOutOfMemory.
+        members that are no tensors, ValueError for a name that is not valid Unicode, and ServerOutOfMemory.
         """
         content = tensors_of(name, tensors)
         with _reporter(progress, name) as report:
@@ -214,7 +226,8 @@ class NamedTensors:
 
         forms: for each name (shape, dtype), or anything with `shape` and `dtype`, like a tensor or the parameters of a
         model on torch's device "meta". They have the client's framework: see Client.empty(). Raises ValueError for an
-        unknown dtype. Without shared memory they lie in ordinary memory."""
+        unknown dtype, or a name that is not valid Unicode. Without shared memory they lie in ordinary memory."""
+        reject_surrogates(forms)
         wanted = []
         for name, form in forms.items():
             shape, dtype = form if isinstance(form, tuple) else (form.shape, form.dtype)

@@ -16,7 +16,7 @@ from typing import Any
 from . import _core
 from .client import Client
 from .errors import UnknownOrExpired
-from .named_tensors import Published
+from .named_tensors import Published, reject_surrogates
 
 _Dimensions = list[int | None]
 
@@ -53,6 +53,7 @@ def publish(name: str, tensors: Mapping[str, Any], *, generation: str | int, cli
     such as the number of a training step: readers take only parts of one generation. Raises ValueError for tensors of
     several meshes or with placements other than Shard and Replicate, and what NamedTensors.publish() raises."""
     mesh, place = _mesh(tensors)
+    reject_surrogates([name, *tensors])
     parts = {
         member: (tensor.to_local().detach().contiguous(), list(tensor.shape), _placements(member, tensor))
         for member, tensor in tensors.items()

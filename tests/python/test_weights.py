@@ -196,6 +196,17 @@ def test_another_host_fetches_only_what_differs(client: shared_tensor.Client, na
         assert all(numpy.array_equal(now[name], tensor) for name, tensor in weights.items())
 
 
+def test_names_that_are_not_valid_unicode_are_rejected(names: NamedTensors) -> None:
+    half, one = "a\ud800", numpy.ones(1)
+    for publish in (
+        lambda: names.publish("set", {half: one}),
+        lambda: names.publish(half, one),
+        lambda: names.empty_set({half: one}),
+    ):
+        with pytest.raises(ValueError, match=r"'a\\ud800' is not valid Unicode"):
+            publish()
+
+
 def test_part_of_a_set_and_the_list(names: NamedTensors) -> None:
     names.publish("set", SET)
     names.publish("one", SET["a"])
