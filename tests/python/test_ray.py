@@ -231,6 +231,40 @@ def test_versions_are_those_of_the_cluster() -> None:
     with pytest.raises(errors.UnknownOrExpired, match="no node of the cluster"):
         names.get("w")
     assert names.publish("w", numpy.arange(3), if_version=0).version == 6
+    with pytest.raises(errors.InvalidParams, match="if_version: expected nothing beside base"):
+        names.publish("w", {"a": numpy.ones(5)}, base=6, if_version=999)
+
+
+@pytest.mark.parametrize("has_sent", [False, True])
+def test_a_publisher_that_dies_does_not_keep_others_from_publishing(has_sent: bool) -> None:
+    name = f"claimed-{has_sent}"
+    names = fleet.names(framework="numpy")
+    first = names.publish(name, {"a": numpy.ones(3)}).version
+
+    @ray.remote(num_cpus=0.1, max_retries=0)
+    def die() -> None:
+        from shared_tensor import NamedTensors
+
+        own = fleet.names()
+
+        def send(version: int) -> None:
+            if has_sent:
+                NamedTensors.publish(own, name, {"a": numpy.zeros(3)}, version=version)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        own._publish(send, name, None, first)  # type: ignore[arg-type]
+
+    with pytest.raises(ray.exceptions.WorkerCrashedError):
+        ray.get(die.remote())
+
+    def published() -> int:
+        try:
+            return names.publish(name, {"b": numpy.ones(3)}, base=names.versions()[name]).version
+        except errors.InvalidParams:
+            return 0
+
+    assert until(published) == first + 2
+    assert names.get(name)["a"].tolist() == ([0] * 3 if has_sent else [1] * 3)
 
 
 def test_a_file_is_published(tmp_path: pathlib.Path) -> None:

@@ -21,7 +21,8 @@ HEARTBEAT = 2.0
 """Seconds between two reports of a server."""
 _EXPIRY = 5 * HEARTBEAT
 _CLAIM = 600.0
-"""Seconds for which a publication with `if_version` keeps others from publishing after the same version."""
+"""Seconds for which a publication with `if_version` keeps others from publishing after the same version, if its node
+does not say that it has ended."""
 
 
 @dataclass(frozen=True)

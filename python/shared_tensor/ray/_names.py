@@ -31,10 +31,14 @@ def client(**options: Any) -> Client:
         return own.client(_PLACES[own.token], **options)
 
 
+def _invalid(parameter: str, expected: str, **data: Any) -> InvalidParams:
+    data = {"parameter": parameter, "expected": expected, **data}
+    return InvalidParams(f"{parameter}: expected {expected}", code=-32602, data=data)
+
+
 def _conflict(parameter: str, newest: int) -> InvalidParams:
     expected = f"{newest}, the version now, which no other process replaces at the same time"
-    data = {"parameter": parameter, "expected": expected, "version": newest}
-    return InvalidParams(f"{parameter}: expected {expected}", code=-32602, data=data)
+    return _invalid(parameter, expected, version=newest)
 
 
 class ClusterNames(NamedTensors):
@@ -59,10 +63,12 @@ class ClusterNames(NamedTensors):
     def _publish(
         self, send: Callable[[int], Published], name: str, if_version: int | None, base: int | None
     ) -> Published:
+        if base is not None and if_version is not None:
+            raise _invalid("if_version", "nothing beside base, which must be the version now", got="a version")
         if base is not None:
             self._fetch(name)  # the unchanged members are taken from there
         for _ in range(8):
-            version, newest = self._node.call("node.reserve", name, if_version if base is None else base)
+            version, newest = self._node.call("node.reserve", name, if_version if base is None else base, os.getpid())
             if not version:
                 raise _conflict("if_version" if base is None else "base", newest)
             try:

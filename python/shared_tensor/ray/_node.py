@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pathlib
 import secrets
 import threading
 import time
@@ -21,6 +22,16 @@ IDLE_TIME = 600.0
 """Seconds after the last use by a process of the node in which a node goes on to copy new versions of a name."""
 
 
+def _beginning(pid: int) -> str | None:
+    """When a process of this node began, in clock ticks since the machine's start; None if it has ended. A later
+    process with the same number began at another time."""
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in ("Z", "X") else fields[19]
+
+
 class NodeServer:
     """An actor on each node that is used. Processes of the node call its functions by shared_tensor."""
 
@@ -32,6 +43,7 @@ class NodeServer:
         self._copying: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # taken before the next
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # what the server has, and says
         self._used: dict[str, float] = {}  # of names that other nodes published
+        self._publishers: dict[tuple[str, int], tuple[int, str]] = {}  # who has reserved a version: pid and beginning
         own = cluster()
         name = f"node-{own.node[:24]}"
         self._directory = own.directory
@@ -50,16 +62,22 @@ class NodeServer:
 
     # ---- functions for processes of the node
 
-    def reserve(self, name: str, if_version: int | None) -> list[int]:
-        """The version under which a process of this node may publish, or 0, and the newest version."""
-        return list(get(self._directory.reserve.remote(name, if_version, secrets.token_hex(8))))
+    def reserve(self, name: str, if_version: int | None, pid: int) -> list[int]:
+        """The version under which a process of this node may publish, or 0, and the newest version. `pid`: of the
+        process. If it ends before hold() or give_up(), this server calls one of them in its place."""
+        version, newest = get(self._directory.reserve.remote(name, if_version, secrets.token_hex(8)))
+        if version and (beginning := _beginning(pid)):
+            self._publishers[name, version] = pid, beginning
+        return [version, newest]
 
     def give_up(self, name: str, version: int) -> None:
         """A process of this node could not publish under a reserved version."""
+        self._publishers.pop((name, version), None)
         get(self._directory.give_up.remote(name, version))
 
     def hold(self, name: str, version: int) -> bool:
         """A process of this node has published. Returns False if that is lost: the server was started again."""
+        self._publishers.pop((name, version), None)
         with self._locks[name]:
             if not any(info.name == name and info.version >= version for info in self._names.list(name)):
                 return False
@@ -126,6 +144,13 @@ class NodeServer:
     def _note(self, newest: dict[str, int]) -> None:
         self._newest = newest
         self._changed.set()
+        self._end_publications()
+
+    def _end_publications(self) -> None:
+        """Of processes that have ended: what they had published before counts, and other versions are given up."""
+        for (name, version), (pid, beginning) in list(self._publishers.items()):
+            if _beginning(pid) != beginning and not self.hold(name, version):
+                self.give_up(name, version)
 
     def _follow_all(self) -> None:
         """Not on the thread that reports: a copy may take minutes."""
