@@ -25,6 +25,7 @@ torch = pytest.importorskip("torch")
 import ray_functions  # noqa: E402
 
 import shared_tensor.ray as fleet  # noqa: E402
+from shared_tensor.ray import _transport  # noqa: E402
 
 
 def free_port() -> int:
@@ -371,6 +372,20 @@ def test_actors_pass_tensors_to_each_other() -> None:
         assert ray.get(source.names.remote()) == 1
         del made
         until(lambda: ray.get(source.names.remote()) == 0)
+
+
+def test_tensors_go_to_the_device_that_they_had() -> None:
+    transport = _transport.SharedTensorTransport()
+    meta = transport.extract_tensor_transport_metadata("object", [torch.ones(3)])
+    (received,) = transport.recv_multiple_tensors("object", meta, transport.get_communicator_metadata(None, None))
+    assert received.tolist() == [1] * 3
+    meta.tensor_device = "meta"  # in place of a GPU
+    (received,) = transport.recv_multiple_tensors("object", meta, transport.get_communicator_metadata(None, None))
+    assert received.device.type == "meta"
+    transport.garbage_collect("object", meta, [])
+    assert not _transport._source().names.list()
+    _transport._source()._serving.stop()
+    _transport._SOURCE = None
 
 
 # ---- the documentation

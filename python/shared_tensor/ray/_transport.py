@@ -94,14 +94,15 @@ class SharedTensorTransport(TensorTransportManager):
         communicator_metadata: CommunicatorMetadata,
         target_buffers: list[Any] | None = None,
     ) -> list[Any]:
-        """Fetches the tensors. What the receiver writes to them is its own."""
+        """Fetches the tensors, to the device of the source's tensors. What the receiver writes to them is its own."""
         if tensor_transport_metadata.place is None:
             return []
         client = cluster().client(tensor_transport_metadata.place, framework="torch", timeout=None)
         read = NamedTensors(client).get(obj_id)
         tensors = [read[str(number)] for number in range(len(read))]
         if target_buffers is None:
-            return tensors
+            device = tensor_transport_metadata.tensor_device
+            return tensors if device == "cpu" else [tensor.to(device) for tensor in tensors]
         for buffer, tensor in zip(target_buffers, tensors, strict=True):
             buffer.copy_(tensor)
         return target_buffers
