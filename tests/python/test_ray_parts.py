@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import socket
+import tempfile
 import time
 
 import pytest
@@ -15,24 +16,44 @@ pytest.importorskip("ray")
 
 import shared_tensor.ray as fleet
 from shared_tensor.ray._directory import Directory, Place, Report
-from shared_tensor.ray._serving import _sweep
+from shared_tensor.ray._serving import _path, _sweep
+
+KINDS = "sock", "sock.local", "token"
 
 # ---- servers
 
 
-def test_sockets_of_processes_that_were_killed_are_removed(tmp_path: pathlib.Path) -> None:
+def test_what_killed_processes_left_is_removed(tmp_path: pathlib.Path) -> None:
     for name in ("node-dead", "replica-new", "replica-alive", "objects-dead", "other-dead"):
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(tmp_path / f"{name}.sock"))
-        if name != "replica-new":
-            os.utime(tmp_path / f"{name}.sock", (0, 0))
+        os.symlink("/nowhere/41000.sock", tmp_path / f"{name}.sock.local")
+        (tmp_path / f"{name}.token").write_text("ray:secret:admin")
+        for kind in KINDS:
+            if name != "replica-new":
+                os.utime(tmp_path / f"{name}.{kind}", (0, 0), follow_symlinks=False)
     os.unlink(tmp_path / "replica-alive.sock")
     with socket.socket(socket.AF_UNIX) as alive:
         alive.bind(str(tmp_path / "replica-alive.sock"))
         alive.listen()
         os.utime(tmp_path / "replica-alive.sock", (0, 0))
         _sweep(str(tmp_path))
-    assert sorted(file.stem for file in tmp_path.iterdir()) == ["other-dead", "replica-alive", "replica-new"]
+    left = {f"{name}.{kind}" for name in ("other-dead", "replica-alive", "replica-new") for kind in KINDS}
+    assert {file.name for file in tmp_path.iterdir()} == left
+
+
+def test_a_folder_that_others_could_change_is_rejected(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = pathlib.Path(_path("node-1")).parent
+    assert _path("node-1") == f"{folder}/node-1" and folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)
+    with pytest.raises(PermissionError, match="only you can change"):
+        _path("node-1")
+    folder.rename(tmp_path / "other")
+    (tmp_path / "other").chmod(0o700)
+    folder.symlink_to(tmp_path / "other")
+    with pytest.raises(PermissionError, match="only you can change"):
+        _path("node-1")
 
 
 # ---- the directory

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import os
 import secrets
 import socket
+import stat
 import tempfile
 import threading
 import time
@@ -33,11 +33,13 @@ def _certificate() -> tuple[str, str]:
 
 
 def _path(name: str) -> str:
-    """A path in a folder that only this user can enter."""
+    """A path in a folder that only this user can change. Raises PermissionError if there is another one."""
     folder = os.path.join(tempfile.gettempdir(), f"shared_tensor-{os.getuid()}")
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    if os.stat(folder).st_uid != os.getuid():
-        raise PermissionError(f"{folder} belongs to another user: remove it, or set TMPDIR")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, mode=0o700)
+    found = os.lstat(folder)  # no link: another user may have made it
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PermissionError(f"{folder} is not a folder that only you can change: remove it, or set TMPDIR")
     return os.path.join(folder, name)
 
 
@@ -97,25 +99,33 @@ def _start(provider: SharedTensorProvider, token: str, path: str, options: dict[
     _sweep(os.path.dirname(path))
     with contextlib.suppress(FileNotFoundError):  # of a process that was killed
         os.unlink(f"{path}.sock")
-    token_file = _path(f"cluster-{hashlib.sha256(token.encode()).hexdigest()[:16]}.token")
-    with open(f"{token_file}.{os.getpid()}", "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+    token_file = f"{path}.token"
+    with open(token_file, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(f"ray:{token}:admin\n")
-    os.replace(file.name, token_file)
     host = ray.util.get_node_ip_address()
     return provider.start(0, host, unix_socket=f"{path}.sock", token_file=token_file, **options)
 
 
+def _listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return False
+    return True
+
+
 def _sweep(folder: str) -> None:
-    """Removes sockets of processes that were killed."""
-    for entry in os.scandir(folder):
-        if not entry.name.endswith(".sock") or not entry.name.startswith(("node-", "replica-", "objects-")):
+    """Removes the sockets of processes that were killed, then tokens and links to local channels without a socket."""
+    entries = [entry for entry in os.scandir(folder) if entry.name.startswith(("node-", "replica-", "objects-"))]
+    for entry in sorted(entries, key=lambda entry: not entry.name.endswith(".sock")):
+        name, _, kind = entry.name.partition(".")
+        if kind not in ("sock", "sock.local", "token"):
             continue
-        with contextlib.suppress(FileNotFoundError), socket.socket(socket.AF_UNIX) as probe:
+        with contextlib.suppress(FileNotFoundError):
             if time.time() - entry.stat(follow_symlinks=False).st_mtime < 60:
                 continue  # it may be about to listen
-            try:
-                probe.connect(entry.path)
-            except ConnectionRefusedError:
+            if not (_listens(entry.path) if kind == "sock" else os.path.exists(os.path.join(folder, f"{name}.sock"))):
                 os.unlink(entry.path)
 
 
@@ -206,5 +216,6 @@ class Serving:
         with contextlib.suppress(ray.exceptions.RayError):  # then the report expires
             get(self.cluster.directory.leave.remote(self.place.id), HEARTBEAT)
         self._provider.stop(drain_time)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{self._path}.sock")
+        for kind in ("sock", "token"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{self._path}.{kind}")
