@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pathlib
 import socket
@@ -15,6 +16,7 @@ from shared_tensor import errors
 pytest.importorskip("ray")
 
 import shared_tensor.ray as fleet
+from shared_tensor.ray import _metrics
 from shared_tensor.ray._directory import Directory, Place, Report
 from shared_tensor.ray._serving import _path, _sweep
 
@@ -54,6 +56,26 @@ def test_a_folder_that_others_could_change_is_rejected(tmp_path: pathlib.Path, m
     folder.symlink_to(tmp_path / "other")
     with pytest.raises(PermissionError, match="only you can change"):
         _path("node-1")
+
+
+def test_metrics_that_disappear_become_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("prometheus_client")
+    shown: dict[tuple[str, str], float] = {}
+
+    class Gauge:
+        def __init__(self, name: str, tag_keys: tuple[str, ...]) -> None:
+            self.name = name
+
+        def set(self, value: float, tags: dict[str, str]) -> None:
+            shown[self.name, str(tags)] = value
+
+    monkeypatch.setattr(_metrics, "Gauge", Gauge)
+    metrics = _metrics.Metrics(Place("a", "a", "http://127.0.0.1", ""), "token", "", "node")
+    head = "# TYPE bytes gauge\n"
+    for text in (f'{head}bytes{{kind="a"}} 1\nbytes{{kind="b"}} 2\n', f'{head}bytes{{kind="b"}} 3\n'):
+        monkeypatch.setattr(metrics, "_open", lambda *_, text=text, **__: io.BytesIO(text.encode()))
+        metrics._show()
+    assert list(shown.values()) == [0, 3]
 
 
 # ---- the directory

@@ -30,6 +30,7 @@ class Metrics:
         ).open
         self._server = server
         self._gauges: dict[str, Gauge] = {}
+        self._shown: set[tuple[str, tuple[tuple[str, str], ...]]] = set()  # name and tags
 
     def show(self) -> None:
         """Blocks for a request to the server. Prints why it failed."""
@@ -43,12 +44,17 @@ class Metrics:
             return
         with self._open(self._request, timeout=5) as answer:
             text = answer.read().decode()
+        shown = set()
         for family in self._parse(text):
             if family.type not in ("counter", "gauge"):
                 continue
             for sample in family.samples:
                 tags = {**sample.labels, "server": self._server}
                 self._gauge(sample.name, tuple(tags)).set(sample.value, tags)
+                shown.add((sample.name, tuple(tags.items())))
+        for name, gone in self._shown - shown:  # Ray would go on to show the last value
+            self._gauge(name, tuple(dict(gone))).set(0, dict(gone))
+        self._shown = shown
 
     def _gauge(self, name: str, tags: tuple[str, ...]) -> Gauge:
         key = " ".join((name, *tags))
