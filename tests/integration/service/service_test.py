@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -415,6 +416,19 @@ class Units(unittest.TestCase):
         self.assertEqual(
             self.hardening("shared-tensor-server.service"), self.hardening("shared-tensor-server@.service")
         )
+
+    @unittest.skipUnless(shutil.which("systemctl"), "systemd is not installed")
+    def test_the_removal_of_the_package_disables_all_units(self):
+        root = self.folder / "root"
+        shutil.copytree(PLACE.units, root / "usr/lib/systemd/system")
+        (root / "etc/systemd/system").mkdir(parents=True)
+        names = ["shared-tensor-server.service", "shared-tensor-server.socket", "shared-tensor-server@3.service"]
+        subprocess.run(["systemctl", f"--root={root}", "enable", *names], check=True, capture_output=True)
+        self.assertEqual({link.name for link in root.glob("etc/**/shared-tensor*")}, set(names))
+        removal = (PLACE.units.parent / "debian/prerm").read_text()
+        for units in re.findall(r"systemctl disable (?:--now )?(.+?) \|\|", removal):
+            subprocess.run(["systemctl", f"--root={root}", "disable", *units.split()], check=True, capture_output=True)
+        self.assertEqual(list(root.glob("etc/**/shared-tensor*")), [])
 
     def test_the_daemon_starts_with_the_options_file_of_the_package(self):
         done = subprocess.run(
