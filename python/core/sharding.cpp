@@ -45,30 +45,30 @@ nb::tuple put(const PyClient& client, const std::string& name, const nb::dict& t
         parts.emplace(nb::cast<std::string>(member), ShardedTensor{tensor_of(local), shape, placements_of(dimensions)});
     }
     const MeshPlace place{std::move(mesh), std::move(at)};
-    const WithoutGil without_gil;
-    const Published made = put_sharded(NamedTensors(client.client), name, parts, place, generation);
-    const WithGil gil;
-    return tuple_of(made);
+    return tuple_of(blocking_call(nb::none(), client.client, [&](const Client& stoppable) {
+        return put_sharded(NamedTensors(stoppable), name, parts, place, generation);
+    }));
 }
 
 /// Returns the tensors by name, their generation, and the bytes that came from other hosts.
 nb::tuple get(const std::vector<std::pair<const PyClient*, std::string>>& publishers,
               const std::map<std::string, Dimensions>& wanted, Sizes mesh, Sizes at,
               std::optional<std::string> generation, double patience) {
-    std::vector<NamedShards> shards;
-    for (const auto& [client, name] : publishers)
-        shards.push_back({NamedTensors(client->client), name});
     std::map<std::string, std::vector<Placement1D>> placements;
     for (const auto& [name, dimensions] : wanted)
         placements.emplace(name, placements_of(dimensions));
     ShardedRead options{.generation = std::move(generation)};
     options.patience = from_seconds(patience);
     const MeshPlace place{std::move(mesh), std::move(at)};
-    ShardedTensors read;
-    {
-        const WithoutGil without_gil;
-        read = get_sharded(shards, placements, place, options);
+    std::stop_source stop;
+    std::vector<NamedShards> shards;
+    for (const auto& [client, name] : publishers) {
+        CallOptions stoppable = client->client.options();
+        stoppable.stop = stop.get_token();
+        shards.push_back({NamedTensors(client->client.with(std::move(stoppable))), name});
     }
+    ShardedTensors read = blocking(
+        nb::none(), [&] { stop.request_stop(); }, [&] { return get_sharded(shards, placements, place, options); });
     nb::dict tensors;
     for (auto& [name, tensor] : read.tensors)
         tensors[name.c_str()] = Tensor{tensor};

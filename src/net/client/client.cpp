@@ -50,8 +50,7 @@ Client::Connection Client::take_idle() {
 }
 
 Client::Connection Client::open(Time deadline, const std::stop_token& stop) {
-    const auto limit = std::min(deadline, steady_clock::now() + options_.connect_timeout);
-    auto stream = connect_to(options_.endpoint, limit, stop);
+    auto stream = connect_to(options_.endpoint, deadline, options_.connect_timeout, stop);
     opened_.fetch_add(1, std::memory_order_relaxed);
     return std::make_shared<ClientConnection>(std::move(stream), options_.endpoint.authority(),
                                               options_.max_response_bytes);

@@ -10,11 +10,12 @@
 
 namespace shared_tensor::net {
 
-/// Connects to `endpoint` before `deadline`, with TLS if it says https. Throws TransportError of kind connect or
-/// timeout, or as TlsClient::connect(); soon after `stop` is requested, one of these. Blocks; neither the deadline nor
-/// a stop ends the look-up of a name.
+/// Connects to `endpoint` within `timeout` and before `deadline`, with TLS if it says https. Throws TransportError: of
+/// kind timeout after `deadline`; of kind connect if it cannot be reached, also after `timeout`; or as
+/// TlsClient::connect(); soon after `stop` is requested, one of these. Blocks; neither the deadline nor a stop ends the
+/// look-up of a name.
 std::unique_ptr<Stream> connect_to(const Endpoint& endpoint, std::chrono::steady_clock::time_point deadline,
-                                   const std::stop_token& stop);
+                                   std::chrono::milliseconds timeout, const std::stop_token& stop);
 
 /// One connection to the server, for one request after another. One thread at a time, except shutdown().
 class ClientConnection {

@@ -150,7 +150,7 @@ Attempt attempt_tcp(const addrinfo& address, Deadline deadline, const std::stop_
     return made;
 }
 
-ProcessFd connect_tcp(const Endpoint& endpoint, Deadline deadline, const std::stop_token& stop) {
+ProcessFd connect_tcp(const Endpoint& endpoint, Deadline deadline, Deadline limit, const std::stop_token& stop) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_NUMERICSERV;
@@ -160,11 +160,15 @@ ProcessFd connect_tcp(const Endpoint& endpoint, Deadline deadline, const std::st
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, &::freeaddrinfo);
     int error = 0;
     for (const addrinfo* one = found; one != nullptr && !stop.stop_requested(); one = one->ai_next) {
-        Attempt made = attempt_tcp(*one, deadline, stop);
+        // An address that does not answer leaves time for the others.
+        const auto now = std::chrono::steady_clock::now();
+        const auto until = one->ai_next == nullptr ? limit : now + (limit - now) / 2;
+        Attempt made = attempt_tcp(*one, until, stop);
         if (made.fd) return std::move(made.fd);
         error = made.error;
     }
-    fail(error == ETIMEDOUT ? Kind::timeout : Kind::connect, endpoint, std::strerror(error));
+    const bool is_late = error == ETIMEDOUT && std::chrono::steady_clock::now() >= deadline;
+    fail(is_late ? Kind::timeout : Kind::connect, endpoint, std::strerror(error));
 }
 
 ProcessFd connect_unix(const Endpoint& endpoint) {
@@ -182,12 +186,14 @@ ProcessFd connect_unix(const Endpoint& endpoint) {
 
 }  // namespace
 
-std::unique_ptr<Stream> connect_to(const Endpoint& endpoint, Deadline deadline, const std::stop_token& stop) {
-    ProcessFd fd = endpoint.unix_socket.empty() ? connect_tcp(endpoint, deadline, stop) : connect_unix(endpoint);
+std::unique_ptr<Stream> connect_to(const Endpoint& endpoint, Deadline deadline, std::chrono::milliseconds timeout,
+                                   const std::stop_token& stop) {
+    const Deadline limit = std::min(deadline, std::chrono::steady_clock::now() + timeout);
+    ProcessFd fd = endpoint.unix_socket.empty() ? connect_tcp(endpoint, deadline, limit, stop) : connect_unix(endpoint);
     make_blocking(fd.get());
     if (endpoint.tls) {
         SHARED_TENSOR_CHECK(endpoint.tls_client != nullptr, "https needs a TlsClient");
-        return endpoint.tls_client->connect(std::move(fd), endpoint.host, deadline, stop);
+        return endpoint.tls_client->connect(std::move(fd), endpoint.host, limit, stop);
     }
     return std::make_unique<Stream>(std::move(fd));
 }

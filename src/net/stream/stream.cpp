@@ -62,9 +62,22 @@ MinimumRate::Clock::time_point MinimumRate::deadline() const {
     return std::min(stalled, start_ + stall_ + std::chrono::milliseconds(bytes_ * 1000 / min_rate_));
 }
 
+namespace {
+
+constexpr std::chrono::milliseconds kLooksForSignals{250};
+
+/// For a thread whose waits are all short, because bytes arrive steadily.
+void look_for_signals() {
+    thread_local std::chrono::steady_clock::time_point next;
+    if (detail::on_interruption == nullptr || std::chrono::steady_clock::now() < next) return;
+    next = std::chrono::steady_clock::now() + kLooksForSignals;
+    (*detail::on_interruption)();
+}
+
+}  // namespace
+
 short wait_ready(int fd, short events, std::chrono::steady_clock::time_point deadline) {
     using std::chrono::nanoseconds, std::chrono::steady_clock;
-    constexpr std::chrono::milliseconds kLooksForSignals{250};
     pollfd wanted{fd, events, 0};
     while (true) {
         timespec limit{};
@@ -78,7 +91,10 @@ short wait_ready(int fd, short events, std::chrono::steady_clock::time_point dea
                      static_cast<long>(left.count() % 1'000'000'000)};
         }
         const int count = ::ppoll(&wanted, 1, bounded ? &limit : nullptr, nullptr);
-        if (count > 0) return wanted.revents;
+        if (count > 0) {
+            look_for_signals();
+            return wanted.revents;
+        }
         if (count == 0 && until == deadline) return 0;
         if (count < 0 && errno != EINTR) return POLLERR;  // the next read or write finds out what is wrong
         if (detail::on_interruption != nullptr) (*detail::on_interruption)();

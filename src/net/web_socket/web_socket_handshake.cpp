@@ -90,8 +90,8 @@ std::variant<std::shared_ptr<WebSocket>, ClientResponse> connect_web_socket(cons
     request.headers.add("Connection", "Upgrade");
     request.headers.add("Sec-WebSocket-Version", "13");
     request.headers.add("Sec-WebSocket-Key", key);
-    const auto connected_by = std::min(request.deadline, std::chrono::steady_clock::now() + connect_timeout);
-    ClientConnection connection(connect_to(endpoint, connected_by, request.stop), endpoint.authority(), kMaxRejection);
+    ClientConnection connection(connect_to(endpoint, request.deadline, connect_timeout, request.stop),
+                                endpoint.authority(), kMaxRejection);
     ClientResponse response = [&] {
         const std::stop_callback stops(request.stop, [&] { connection.shutdown(); });
         return connection.send(request, buffers);

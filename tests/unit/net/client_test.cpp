@@ -1,4 +1,8 @@
 #include "net/client/client.hpp"
+#include "base/system/unique_fd.hpp"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -313,6 +317,32 @@ TEST_CASE("an answer that does not come in time ends the wait, however steadily 
     CHECK(error.sent);
     CHECK(steady_clock::now() - start >= milliseconds(300));
     CHECK(steady_clock::now() - start < std::chrono::seconds(20));
+}
+
+TEST_CASE("a server that does not answer a connection cannot be reached, unless the call's own time ends first",
+          "[http]") {
+    const UniqueFd listens(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    REQUIRE(::bind(listens.get(), reinterpret_cast<sockaddr*>(&address), size) == 0);
+    REQUIRE(::listen(listens.get(), 0) == 0);
+    REQUIRE(::getsockname(listens.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    std::vector<UniqueFd> queued;  // the queue of the listening socket is full, so the system drops what comes
+    for (int i = 0; i < 4; ++i) {
+        queued.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+        (void)::connect(queued.back().get(), reinterpret_cast<sockaddr*>(&address), size);
+    }
+    const bool has_deadline = GENERATE(false, true);
+    auto options = options_for(ntohs(address.sin_port));
+    options.connect_timeout = has_deadline ? std::chrono::hours(1) : std::chrono::milliseconds(100);
+    net::Client client(options);
+    auto request = text_request("x");
+    if (has_deadline) request.deadline = steady_clock::now() + milliseconds(100);
+    const auto error = failure_of(client, request);
+    CHECK(error.kind == (has_deadline ? Kind::timeout : Kind::connect));
+    CHECK_FALSE(error.sent);
 }
 
 TEST_CASE("what does not go out in time was not sent", "[http][tls]") {
