@@ -20,6 +20,10 @@ from daemon import Daemon
 GIVEN = json.loads(os.environ["DASHBOARD_TEST"])
 PATIENCE_MS = 20_000
 WIDE = {"width": 1280, "height": 800}
+SETUP = (
+    "const {Client, Tensor, SharedTensorError, parseNpy, formatNpy} = await import('/shared_tensor.js');"
+    " const client = new Client();"
+)
 expect.set_options(timeout=PATIENCE_MS)
 
 
@@ -114,6 +118,12 @@ def page(new_page, daemon):
     opened = new_page()
     open_view(opened, daemon.url, "overview")
     return opened
+
+
+@pytest.fixture
+def run(page):
+    """Runs the body of a function with a client of shared_tensor.js in the dashboard's page."""
+    return lambda body, argument=None: page.evaluate("async (given) => {" + SETUP + body + "}", argument)
 
 
 def open_view(page: Page, url: str, view: str) -> None:

@@ -8,18 +8,9 @@ import re
 import time
 
 import pytest
-from conftest import rpc
+from conftest import SETUP, rpc
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/dashboard.md"
-SETUP = (
-    "const {Client, Tensor, SharedTensorError, parseNpy, formatNpy} = await import('/shared_tensor.js');"
-    " const client = new Client();"
-)
-
-
-@pytest.fixture
-def run(page):
-    return lambda body, argument=None: page.evaluate("async (given) => {" + SETUP + body + "}", argument)
 
 
 @pytest.fixture
