@@ -9,7 +9,7 @@ const up = (size) => Math.ceil(size / ALIGNMENT) * ALIGNMENT;
 /** JSON has all integers; JavaScript's numbers have 53 bits. */
 function integer(value) {
   if (typeof JSON.rawJSON === "function") return JSON.rawJSON(String(value));
-  if (BigInt(Number(value)) === value) return Number(value);
+  if (Number.isSafeInteger(Number(value))) return Number(value);
   throw new RangeError(`${value} has more than 53 bits, which this browser cannot write as JSON`);
 }
 
