@@ -147,7 +147,8 @@ function numbersSource(name) {
       try {
         return Tensor.fromNested(JSON.parse(nested), dtype.value);
       } catch (error) {
-        throw new Error(`${name}: ${error.message}; expected nested arrays such as [[1, 2], [3, 4]]`);
+        const hint = error instanceof SyntaxError ? "; expected nested arrays such as [[1, 2], [3, 4]]" : "";
+        throw new Error(`${name}: ${error.message}${hint}`);
       }
     }),
   };

@@ -39,6 +39,9 @@ const NATURAL = new Map([
   [Float64Array, "float64"],
 ]);
 
+/** The dtypes whose arrays hold bits, or parts of numbers. */
+const BITS_OR_PARTS = /^(b?float16|float8|float4|complex)/;
+
 export const product = (shape) => shape.reduce((count, size) => count * size, 1);
 
 function half(bits) {
@@ -54,6 +57,28 @@ function bfloat(bits) {
   const view = new DataView(new ArrayBuffer(4));
   view.setUint32(0, bits * 65536);
   return view.getFloat32(0);
+}
+
+/** Whether the array kept the number `given` as `element`: integers exactly, others rounded. */
+function isKept(element, given, dtype) {
+  if (dtype === "bool" && element > 1) return false;
+  if (typeof element === "bigint") return element === BigInt(given);
+  const mayRound = DTYPES[dtype][0] === Float32Array || DTYPES[dtype][0] === Float64Array;
+  if (!mayRound) return element === Number(given);
+  return Number.isFinite(element) || element === given || Number.isNaN(given);
+}
+
+/** The typed array of `numbers`. @throws {RangeError} for a number that does not fit the dtype. */
+function arrayOf(numbers, dtype) {
+  const data = new DTYPES[dtype][0](numbers.length);
+  const big = data instanceof BigInt64Array || data instanceof BigUint64Array;
+  for (const [at, given] of numbers.entries()) {
+    if (big && typeof given === "number" && !Number.isSafeInteger(given))
+      throw new RangeError(`${given} is not an exact ${dtype}: expected an integer, from 2^53 on a BigInt`);
+    data[at] = big ? BigInt(given) : Number(given);
+    if (!isKept(data[at], given, dtype)) throw new RangeError(`${given} does not fit ${dtype}`);
+  }
+  return data;
 }
 
 function rowsFirst(data, shape, strides, width) {
@@ -75,10 +100,10 @@ export class Tensor {
    * @param {string} [dtype] default: that of the typed array. "bool", "float16", ... where an array serves several.
    */
   constructor(data, shape, dtype) {
-    if (Array.isArray(data)) data = new (DTYPES[dtype ?? "float32"]?.[0] ?? Float32Array)(data);
-    dtype ??= NATURAL.get(data.constructor);
+    dtype ??= Array.isArray(data) ? "float32" : NATURAL.get(data.constructor);
     const [array, width] = DTYPES[dtype] ?? [];
     if (array === undefined) throw new TypeError(`"${dtype}" is not a dtype of shared_tensor`);
+    if (Array.isArray(data)) data = arrayOf(data, dtype);
     const fits = data instanceof array || (data instanceof Uint8ClampedArray && array === Uint8Array);
     if (!fits) throw new TypeError(`a tensor of ${dtype} takes a ${array.name}, not a ${data.constructor.name}`);
     this.shape = shape ?? [data.length / width];
@@ -93,7 +118,7 @@ export class Tensor {
     return ArrayBuffer.isView(value) && NATURAL.has(value.constructor);
   }
 
-  /** A tensor of nested arrays of numbers or of booleans. */
+  /** A tensor of nested arrays of numbers or of booleans. @throws {RangeError} for a number that does not fit. */
   static fromNested(nested, dtype) {
     const shape = [];
     for (let level = nested; Array.isArray(level); level = level[0]) shape.push(level.length);
@@ -103,10 +128,9 @@ export class Tensor {
     if (flat.length > 0 && !(kinds.size === 1 && (kinds.has("number") || kinds.has("boolean") || kinds.has("bigint"))))
       throw new TypeError("a tensor has only numbers, or only true and false");
     dtype ??= kinds.has("boolean") ? "bool" : kinds.has("bigint") ? "int64" : "float32";
-    const array = DTYPES[dtype]?.[0];
-    if (array === undefined) throw new TypeError(`"${dtype}" is not a dtype of shared_tensor`);
-    const big = array === BigInt64Array || array === BigUint64Array;
-    return new Tensor(array.from(flat, (one) => (big ? BigInt(one) : Number(one))), shape, dtype);
+    if (BITS_OR_PARTS.test(dtype))
+      throw new TypeError(`nested numbers cannot become ${dtype}: give new Tensor the array of its bits or parts`);
+    return new Tensor(flat, shape, dtype);
   }
 
   /** The tensor of bytes, little endian. `strides` in elements: the result has the elements rows first. */

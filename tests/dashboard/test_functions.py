@@ -55,6 +55,17 @@ def test_numbers_and_a_default(page, daemon):
     assert cells(page) == [["-7", "-8"]]
 
 
+def test_numbers_that_do_not_fit_the_dtype_are_not_sent(page, daemon):
+    choose(page, daemon, "scale")
+    page.get_by_label("dtype").select_option("uint8")
+    page.get_by_label("x: nested arrays").fill("[300, -1]")
+    call(page)
+    expect(result(page)).to_contain_text("x: 300 does not fit uint8")
+    page.get_by_label("x: nested arrays").fill("[300, -1")
+    call(page)
+    expect(result(page)).to_contain_text("expected nested arrays such as [[1, 2], [3, 4]]")
+
+
 def test_a_npy_file_is_a_tensor_and_a_long_result_is_plotted_and_played(page, daemon, tmp_path, screenshot):
     wave = (numpy.sin(numpy.arange(4000) / 40) * numpy.linspace(1, 0, 4000)).astype("float64")
     numpy.save(tmp_path / "wave.npy", wave)

@@ -27,3 +27,50 @@ def test_a_browser_without_raw_json_sends_integers_of_53_bits_and_no_others(trie
     assert sent(large) == [
         f"RangeError: {number} has more than 53 bits, which this browser cannot write as JSON" for number in large
     ]
+
+
+def test_a_number_that_does_not_fit_the_dtype_is_an_error(tried):
+    wrong = [
+        ("uint8", "300"),
+        ("uint8", "-1"),
+        ("int8", "1.5"),
+        ("int16", "NaN"),
+        ("uint32", "4294967296n"),
+        ("int64", "9223372036854775808n"),
+        ("uint64", "-1n"),
+        ("bool", "2"),
+        ("bool", "256"),
+        ("float32", "1e+39"),
+    ]
+    errors = [f"RangeError: {number.rstrip('n')} does not fit {dtype}" for dtype, number in wrong]
+    assert tried([f"Tensor.fromNested([[{number}]], '{dtype}').data" for dtype, number in wrong]) == errors
+    assert tried([f"new Tensor([{number}], [1], '{dtype}').data" for dtype, number in wrong]) == errors
+
+
+def test_a_number_that_is_no_exact_integer_of_64_bits_is_an_error(tried):
+    numbers = [2**53, 1.5, "NaN"]
+    assert tried([f"Tensor.fromNested([{number}], 'int64').data" for number in numbers]) == [
+        f"RangeError: {number} is not an exact int64: expected an integer, from 2^53 on a BigInt" for number in numbers
+    ]
+
+
+def test_numbers_that_fit_the_dtype_are_kept(tried):
+    kept = {
+        "[0, 255], 'uint8'": "0,255",
+        "[-5n, 5n], 'int32'": "-5,5",
+        "[-9007199254740991, 1], 'int64'": "-9007199254740991,1",
+        "[0n, 18446744073709551615n], 'uint64'": "0,18446744073709551615",
+        "[0, 1], 'bool'": "0,1",
+        "[true, false], 'bool'": "1,0",
+        "[-1.5, Infinity], 'float32'": "-1.5,Infinity",
+        "[NaN, 1e300], 'float64'": "NaN,1e+300",
+    }
+    assert tried([f"Tensor.fromNested({given}).data" for given in kept]) == list(kept.values())
+
+
+def test_nested_numbers_do_not_become_bits_or_parts(tried):
+    dtypes = ["float16", "bfloat16", "complex64", "float8_e5m2", "float4_e2m1fn_x2"]
+    assert tried([f"Tensor.fromNested([2, 2], '{dtype}').data" for dtype in dtypes]) == [
+        f"TypeError: nested numbers cannot become {dtype}: give new Tensor the array of its bits or parts"
+        for dtype in dtypes
+    ]
