@@ -61,6 +61,12 @@ function ofWord(value) {
   return { NaN: NaN, Infinity: Infinity, "-Infinity": -Infinity }[value] ?? value;
 }
 
+/** JSON.parse has rounded integers of more than 53 bits. No typed array holds numbers of 8 bits. */
+function isExact(numbers, dtype) {
+  if (dtype === "int64" || dtype === "uint64") return numbers.every(Number.isSafeInteger);
+  return !dtype.startsWith("float8");
+}
+
 function tensorOf(descriptor, bytes) {
   const { dtype, shape, strides, body, base64, data } = descriptor;
   if (body) return Tensor.fromBytes(bytes.subarray(body.offset, body.offset + body.size), shape, dtype, strides);
@@ -72,6 +78,9 @@ function tensorOf(descriptor, bytes) {
       dtype === "complex128" ? dtype : "complex64");
   }
   const flat = [data].flat(Infinity).map(ofWord);
+  if (!isExact(flat, dtype))
+    throw new RangeError(
+      `the numbers of a ${dtype} tensor are not exact in "data": use the transport "body" or "base64"`);
   const half = dtype === "float16" || dtype === "bfloat16";
   return reshaped(Tensor.fromNested(flat, half ? "float32" : dtype), shape);
 }

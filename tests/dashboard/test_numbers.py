@@ -74,3 +74,29 @@ def test_nested_numbers_do_not_become_bits_or_parts(tried):
         f"TypeError: nested numbers cannot become {dtype}: give new Tensor the array of its bits or parts"
         for dtype in dtypes
     ]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numbers"),
+    [("float8_e4m3fn", [1.5, 2]), ("uint64", [2**64 - 1]), ("int64", [1, 2**53 + 1])],
+)
+def test_a_tensor_whose_numbers_are_not_exact_in_data_is_an_error(tried, daemon, dtype, numbers):
+    rpc(daemon.url, "tensor.put", {"name": "exact", "tensor": {"$tensor": {"dtype": dtype, "data": numbers}}})
+    bytes_, base64, data = tried(
+        [
+            f"(client.transport = '{transport}', client.getTensor('exact').then((tensor) => tensor.data))"
+            for transport in ("body", "base64", "data")
+        ]
+    )
+    assert bytes_ == base64 == ("60,64" if dtype == "float8_e4m3fn" else ",".join(map(str, numbers)))
+    assert data == (
+        "SharedTensorError: a message of the daemon cannot be read: "
+        f'the numbers of a {dtype} tensor are not exact in "data": use the transport "body" or "base64"'
+    )
+
+
+def test_integers_of_53_bits_come_as_data(run, daemon):
+    tensor = {"dtype": "int64", "data": [-1, 2**53 - 1]}
+    rpc(daemon.url, "tensor.put", {"name": "exact", "tensor": {"$tensor": tensor}})
+    got = run("client.transport = 'data'; const x = await client.getTensor('exact'); return [x.dtype, String(x.data)]")
+    assert got == ["int64", "-1,9007199254740991"]
