@@ -6,6 +6,7 @@ import { bytes, download, freshId, h, short } from "./dom.js";
 import { heatMap, histogram, image, imageForm, statistics, wav } from "./picture.js";
 
 const RESULT = "Result"; // the name of a value that needs no heading
+const TWO_IN_A_BYTE = "float4_e2m1fn_x2";
 const MOST_ROWS = 100;
 const MOST_COLUMNS = 32;
 const RATES = [8000, 16000, 22050, 24000, 44100, 48000];
@@ -146,6 +147,10 @@ export function tensorView(tensor, name, more = []) {
   const place = h("div");
   const summary = `${tensor.dtype} [${tensor.shape.join(", ")}], ${bytes(tensor.bytes.length)}`;
   if (tensor.size === 0) return h("p", {}, `${name}: ${summary}, no elements`);
+  if (tensor.dtype === TWO_IN_A_BYTE)
+    return h("div", { class: "result" },
+      h("p", {}, `${name}: ${summary}; its bytes have two numbers each, not shown here`),
+      h("div", { class: "row" }, more));
   const { low, high, mean, deviation, notFinite } = statistics(tensor.numbers());
   const buttons = viewsOf(tensor).map(([title, make]) => {
     const button = h("button", { type: "button", "aria-pressed": "false", onclick: () => {

@@ -65,7 +65,10 @@ export class Tensor {
   static fromNested(nested: Nested, dtype?: DType): Tensor;
   static fromBytes(bytes: Uint8Array, shape: number[], dtype: DType, strides?: number[]): Tensor;
   static isArray(value: unknown): value is TypedArray;
-  /** The elements as numbers, rows first; of complex elements the absolute values. */
+  /**
+   * The elements as numbers, rows first; of complex elements the absolute values. 64-bit integers are rounded. A
+   * TypeError for float4_e2m1fn_x2.
+   */
   numbers(): Exclude<TypedArray, BigUint64Array | BigInt64Array>;
   toNested(): any;
 }

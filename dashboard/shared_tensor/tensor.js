@@ -13,7 +13,7 @@ const DTYPES = {
   float64: [Float64Array, 1],
   complex64: [Float32Array, 2],
   complex128: [Float64Array, 2],
-  // JavaScript has no arrays of these: `data` holds their bits, and numbers() decodes the first two.
+  // JavaScript has no arrays of these: `data` holds their bits, and numbers() decodes them.
   float16: [Uint16Array, 1],
   bfloat16: [Uint16Array, 1],
   complex32: [Uint16Array, 2],
@@ -22,7 +22,7 @@ const DTYPES = {
   float8_e5m2: [Uint8Array, 1],
   float8_e5m2fnuz: [Uint8Array, 1],
   float8_e8m0fnu: [Uint8Array, 1],
-  float4_e2m1fn_x2: [Uint8Array, 1],
+  float4_e2m1fn_x2: [Uint8Array, 1], // two numbers in an element, which numbers() does not decode
 };
 
 const NATURAL = new Map([
@@ -58,6 +58,25 @@ function bfloat(bits) {
   view.setUint32(0, bits * 65536);
   return view.getFloat32(0);
 }
+
+/** A number of 8 bits: a sign, an exponent, and the fraction in the last `width` bits. */
+function float8(bits, width, bias) {
+  const sign = bits & 0x80 ? -1 : 1;
+  const exponent = (bits & 0x7f) >> width;
+  const fraction = (bits % 2 ** width) / 2 ** width;
+  return sign * (exponent === 0 ? fraction * 2 ** (1 - bias) : (1 + fraction) * 2 ** (exponent - bias));
+}
+
+/** The dtypes that numbers() decodes, with the number of an element's bits. */
+const DECODED = {
+  float16: half,
+  bfloat16: bfloat,
+  float8_e4m3fn: (bits) => ((bits & 0x7f) === 0x7f ? NaN : float8(bits, 3, 7)),
+  float8_e4m3fnuz: (bits) => (bits === 0x80 ? NaN : float8(bits, 3, 8)),
+  float8_e5m2: (bits) => half(bits << 8),
+  float8_e5m2fnuz: (bits) => (bits === 0x80 ? NaN : float8(bits, 2, 16)),
+  float8_e8m0fnu: (bits) => (bits === 0xff ? NaN : 2 ** (bits - 127)),
+};
 
 /** Whether the array kept the number `given` as `element`: integers exactly, others rounded. */
 function isKept(element, given, dtype) {
@@ -154,11 +173,15 @@ export class Tensor {
     return new Uint8Array(this.data.buffer, this.data.byteOffset, this.data.byteLength);
   }
 
-  /** The elements as numbers, rows first; of complex elements the absolute values. 64-bit integers are rounded. */
+  /**
+   * The elements as numbers, rows first; of complex elements the absolute values. 64-bit integers are rounded.
+   * @throws {TypeError} for float4_e2m1fn_x2, whose elements are two numbers each.
+   */
   numbers() {
     const { data, dtype } = this;
-    if (dtype === "float16") return Float32Array.from(data, half);
-    if (dtype === "bfloat16") return Float32Array.from(data, bfloat);
+    if (dtype in DECODED) return Float32Array.from(data, DECODED[dtype]);
+    if (dtype === "float4_e2m1fn_x2")
+      throw new TypeError(`an element of ${dtype} is two numbers: read their bits in \`data\``);
     if (dtype === "complex32") return Float32Array.from({ length: this.size }, (_, i) =>
       Math.hypot(half(data[2 * i]), half(data[2 * i + 1])));
     if (dtype.startsWith("complex")) return Float64Array.from({ length: this.size }, (_, i) =>

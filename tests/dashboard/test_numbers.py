@@ -100,3 +100,20 @@ def test_integers_of_53_bits_come_as_data(run, daemon):
     rpc(daemon.url, "tensor.put", {"name": "exact", "tensor": {"$tensor": tensor}})
     got = run("client.transport = 'data'; const x = await client.getTensor('exact'); return [x.dtype, String(x.data)]")
     assert got == ["int64", "-1,9007199254740991"]
+
+
+def test_elements_of_8_bits_are_decoded(tried):
+    decoded = {
+        "[0x00, 0x01, 0x38, 0x7e, 0xc4, 0x7f, 0xff], [7], 'float8_e4m3fn'": "0,0.001953125,1,448,-3,NaN,NaN",
+        "[0x00, 0x01, 0x40, 0x7f, 0xff, 0x80], [6], 'float8_e4m3fnuz'": "0,0.0009765625,1,240,-240,NaN",
+        "[0x00, 0x01, 0x3c, 0x7b, 0xfc, 0x7f], [6], 'float8_e5m2'": "0,0.0000152587890625,1,57344,-Infinity,NaN",
+        "[0x00, 0x01, 0x40, 0x7f, 0xff, 0x80], [6], 'float8_e5m2fnuz'": "0,0.00000762939453125,1,57344,-57344,NaN",
+        "[0, 127, 128, 254, 255], [5], 'float8_e8m0fnu'": f"{2**-127},1,2,{float(2**127)},NaN",
+    }
+    assert tried([f"new Tensor({given}).numbers()" for given in decoded]) == list(decoded.values())
+
+
+def test_two_numbers_in_one_byte_are_not_decoded(tried):
+    assert tried(["new Tensor([1], [1], 'float4_e2m1fn_x2').numbers()"]) == [
+        "TypeError: an element of float4_e2m1fn_x2 is two numbers: read their bits in `data`"
+    ]

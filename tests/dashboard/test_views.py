@@ -108,6 +108,24 @@ def test_a_set_of_tensors_shows_its_members(page, daemon):
     expect(page.locator(".result").last).to_contain_text("from 1 to 4, mean 2.5")
 
 
+def test_tensors_of_8_bits_are_shown_as_numbers_and_pairs_of_4_bits_are_not(page, daemon):
+    small = {"dtype": "float8_e4m3fn", "shape": [2, 2], "data": [[1.5, 2], [3, 4]]}
+    pairs = {"dtype": "float4_e2m1fn_x2", "shape": [3], "base64": "AQID"}
+    for name, tensor in ("small", small), ("pairs", pairs):
+        rpc(daemon.url, "tensor.put", {"name": name, "tensor": {"$tensor": tensor}})
+    open_view(page, daemon.url, "tensors")
+    page.get_by_role("button", name="Show small").click()
+    expect(page.locator(".result").first).to_contain_text("from 1.5 to 4, mean 2.63")
+    page.get_by_role("button", name="Heat map").click()
+    expect(page.get_by_role("img", name="Heat map of 2 rows and 2 columns, from 1.5 to 4")).to_be_visible()
+    page.get_by_role("button", name="Show pairs").click()
+    text = "pairs: float4_e2m1fn_x2 [3], 3 B; its bytes have two numbers each, not shown here"
+    expect(page.locator(".result").first).to_contain_text(text)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download .safetensors").click()
+    assert download.value.path().read_bytes().endswith(bytes([1, 2, 3]))
+
+
 def test_leases_are_drawn_by_client_listed_and_revoked(page, daemon, screenshot):
     request = urllib.request.Request(
         daemon.url + "/jsonrpc",
