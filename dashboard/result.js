@@ -2,7 +2,7 @@
 
 import { SharedTensorError, Tensor, formatNpy } from "../shared_tensor.js";
 import { barChart, lineChart } from "./charts.js";
-import { bytes, download, freshId, h, short } from "./dom.js";
+import { action, bytes, download, freshId, h, short } from "./dom.js";
 import { heatMap, histogram, image, imageForm, statistics, wav } from "./picture.js";
 
 const RESULT = "Result"; // the name of a value that needs no heading
@@ -159,8 +159,7 @@ export function tensorView(tensor, name, more = []) {
     } }, title);
     return button;
   });
-  const save = h("button", { type: "button", onclick: () => download(formatNpy(tensor), `${name.replaceAll("/", "_")}.npy`) },
-    "Download .npy");
+  const save = action("Download .npy", () => download(formatNpy(tensor), `${name.replaceAll("/", "_")}.npy`));
   const line = [`from ${short(low)} to ${short(high)}`, `mean ${short(mean)}`, `deviation ${short(deviation)}`];
   if (notFinite) line.push(`${notFinite} not finite`);
   queueMicrotask(() => buttons[0].click());

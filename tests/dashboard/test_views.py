@@ -118,6 +118,8 @@ def test_tensors_of_8_bits_are_shown_as_numbers_and_pairs_of_4_bits_are_not(page
     expect(page.locator(".result").first).to_contain_text("from 1.5 to 4, mean 2.63")
     page.get_by_role("button", name="Heat map").click()
     expect(page.get_by_role("img", name="Heat map of 2 rows and 2 columns, from 1.5 to 4")).to_be_visible()
+    page.get_by_role("button", name="Download .npy").click()
+    expect(page.locator("#message")).to_have_text(".npy has no float8_e4m3fn")
     page.get_by_role("button", name="Show pairs").click()
     text = "pairs: float4_e2m1fn_x2 [3], 3 B; its bytes have two numbers each, not shown here"
     expect(page.locator(".result").first).to_contain_text(text)
