@@ -125,6 +125,7 @@ export class StreamCall<T = any> implements AsyncIterable<T> {
   /** False: the function wants no more. */
   write(value: unknown, name?: string): Promise<boolean>;
   end(name?: string): Promise<void>;
+  /** Also before the call has started. `result` rejects with -32004. */
   cancel(): void;
 }
 

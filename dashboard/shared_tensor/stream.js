@@ -18,6 +18,7 @@ export class StreamCall {
   #window = { items: 1024, bytes: 4 << 20 };
   #ready;
   #ended = false;
+  #cancelled = false;
   #queues = new Map(); // name of a stream that the function writes -> {items, taken, done}
   #sent = new Map(); // name of a stream that the function reads -> {sizes: of items on their way, taken}
   #wake = new Set();
@@ -30,6 +31,7 @@ export class StreamCall {
     /** The result of the function. */
     this.result = socket.begin(method, params, options, this).then(({ id, answer }) => {
       this.#id = id;
+      if (this.#cancelled) this.cancel(); // cancel() was called before the call had its id
       return answer;
     });
     this.result.catch(() => {}).then(() => this.#finish());
@@ -79,9 +81,10 @@ export class StreamCall {
     if (!this.#ended) this.#tell("stream.end", { stream: name ?? this.#only("in") });
   }
 
-  /** Cancels the call: `result` rejects with -32004. */
+  /** Cancels the call, also before it has started: `result` rejects with -32004. */
   cancel() {
-    if (this.#id !== null && !this.#ended) this.#tell("stream.cancel", {});
+    this.#cancelled = true;
+    if (this.#id !== null && !this.#ended && this.#socket.isOpen) this.#tell("stream.cancel", {});
   }
 
   /** For Socket. */
