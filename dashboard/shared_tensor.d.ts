@@ -104,6 +104,7 @@ export class Socket {
   stream<T = any>(method: string, params?: Params, options?: StreamOptions): StreamCall<T>;
   watch(taskId: string, changed: (task: TaskState) => void): Promise<TaskState>;
   unwatch(taskId: string): void;
+  /** Its calls fail. The next call connects again. */
   close(): void;
 }
 

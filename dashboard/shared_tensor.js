@@ -142,7 +142,7 @@ export class Client {
     throw await rejectionOf(response);
   }
 
-  /** Closes the WebSocket: its calls fail. */
+  /** Closes the WebSocket: its calls fail. It is opened again when it is next used. */
   close() {
     this.#socket?.close();
   }

@@ -26,11 +26,8 @@ export class Socket {
   }
 
   /** Connects; done already where it is open. @throws {SharedTensorError} */
-  open() {
-    this.#opening ??= this.#connect().catch((error) => {
-      this.#opening = null;
-      throw error;
-    });
+  async open() {
+    this.#opening ??= this.#connect();
     return this.#opening;
   }
 
@@ -60,8 +57,9 @@ export class Socket {
     if (this.#watches.delete(id) && this.isOpen) this.#request("task.unwatch", { id }).catch(() => {});
   }
 
+  /** Its calls fail. The next call connects again. */
   close() {
-    this.#webSocket?.close(1000);
+    this.#end(failure("the WebSocket was closed"));
   }
 
   /** For StreamCall: starts a call that streams; its messages go to `stream`. */
@@ -103,12 +101,12 @@ export class Socket {
     url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
     const { token } = this.#client;
     const protocols = token ? ["shared-tensor", "shared-tensor.token." + spelled(token)] : [];
+    const webSocket = new WebSocket(url, protocols);
+    this.#webSocket = webSocket;
     return new Promise((resolve, reject) => {
-      const webSocket = new WebSocket(url, protocols);
-      this.#webSocket = webSocket;
       webSocket.binaryType = "arraybuffer";
       webSocket.onopen = () => resolve();
-      webSocket.onmessage = ({ data }) => this.#receive(data);
+      webSocket.onmessage = ({ data }) => this.#webSocket === webSocket && this.#receive(data);
       webSocket.onclose = ({ code, reason }) => {
         const why = failure(`the WebSocket ended (${code}${reason ? ": " + reason : ""})`);
         reject(why);
@@ -122,7 +120,6 @@ export class Socket {
     try {
       message = parse(data);
     } catch (error) {
-      this.close();
       return this.#end(error); // it does not tell which call it belongs to
     }
     const { json, bytes } = message;
@@ -158,6 +155,7 @@ export class Socket {
   }
 
   #end(why) {
+    this.#webSocket?.close(1000);
     this.#opening = this.#webSocket = null;
     const calls = [...this.#calls.values()];
     this.#calls.clear();

@@ -255,6 +255,25 @@ def test_the_socket_connects_again_after_its_end(run):
     ) == [False, 3]
 
 
+def test_a_call_right_after_close_connects_again(run):
+    assert run(
+        "await client.socket.open(); const slow = client.socket.call('sleep', [60]).catch((error) => error.message);"
+        "await new Promise((done) => setTimeout(done)); client.close();"
+        "const sum = await client.socket.call('add', [1, 2]); await new Promise((done) => setTimeout(done, 200));"
+        "return [sum, await slow, await client.socket.call('add', [1, 3])]"
+    ) == [3, "the WebSocket was closed", 4]
+
+
+def test_a_socket_that_is_closed_while_it_connects_fails_its_calls_and_connects_again(new_page, daemon):
+    page = new_page(allowed=("404", "WebSocket is closed before the connection is established"))
+    page.goto(f"{daemon.url}/dashboard/licences.txt")
+    assert page.evaluate(
+        "async () => {" + SETUP + "const first = client.socket.call('add', [1, 2]).catch((error) => error.code);"
+        "client.close(); const sum = await client.socket.call('add', [1, 3]);"
+        "return [await first, sum, client.socket.isOpen, await client.socket.call('add', [1, 4])] }"
+    ) == [None, 4, True, 5]
+
+
 def test_the_example_of_the_documentation_runs(run):
     example = re.search(r"```js\n(import .*?)```", PAGE.read_text(), re.DOTALL).group(1)
     body = re.sub(r"(?m)^(import .*|const client = .*)$", "", example)
