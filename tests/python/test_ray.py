@@ -27,6 +27,8 @@ import ray_functions  # noqa: E402
 import shared_tensor.ray as fleet  # noqa: E402
 from shared_tensor.ray import _transport  # noqa: E402
 
+pytestmark = pytest.mark.heavy
+
 
 def free_port() -> int:
     with socket.socket() as probe:

@@ -14,6 +14,8 @@ from ray_nodes import RayNodes, why_not
 
 pytest.importorskip("ray")
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.mark.skipif(bool(why_not()), reason=why_not())
 def test_a_node_is_killed_while_calls_and_publications_run() -> None:

@@ -148,8 +148,12 @@ TEST_CASE("switches are turned on and off, and the default port is 2537 plus the
              {{}, {"RANK=2", "SHARED_TENSOR_PORT=9"}, "port", 9},
          })
         CHECK(configured(one.options, one.variables)[one.name] == one.value);
-    for (const char* variable : {"RANK=abc", "RANK=-1", "LOCAL_RANK=1x", "RANK=99999"})
-        rejection({"--print-config"}, "RANK", {variable});
+    for (const char* variable : {"RANK=abc", "RANK=-1", "LOCAL_RANK=1x", "RANK=99999"}) {
+        const Ended ended = run_daemon({"--print-config"}, {variable});
+        INFO(variable << ": " << ended.err);
+        CHECK(ended.code == 1);
+        CHECK_THAT(ended.err, ContainsSubstring("RANK"));
+    }
 }
 
 TEST_CASE("What --print-config shows is in force, and server.info says the same", "[server]") {

@@ -63,7 +63,8 @@ TEST_CASE("on loopback a request must mean this server by one Host, and come fro
          {"127.0.0.1:2537", "localhost:2537", "[::1]:2537", "LOCALHOST:2537", "127.0.0.2:2537", "127.255.0.1:2537"})
         CHECK(fixture.verdict(request(host)) == kOwn);
     for (const char* host : {"", ":2537", "127.0.0.1", "127.0.0.1:80", "[::1]", "::1:2537", "127.evil.org:2537",
-                             "128.0.0.1:2537", "example.org:2537", "example.org", "localhost.org:2537"})
+                             "128.0.0.1:2537", "example.org:2537", "example.org", "localhost.org:2537",
+                             "localhost:12537"})
         CHECK(fixture.verdict(request(host)) == "403");
     auto twice = request(kOurHost), foreign = request(kOurHost);
     twice.headers.add("Host", kOurHost);
