@@ -221,6 +221,7 @@ private:
         next_start_.reset();
         const bool is_first = began_ == Clock::time_point();
         began_ = Clock::now();
+        ready_at_.reset();
         const pid_t child = ::fork();
         if (child == 0) run_program();
         if (child < 0 && is_first) fail("fork");
@@ -273,7 +274,10 @@ private:
 
     void read_messages() {
         while (std::optional<Message> message = messages_.next()) {
-            if (message->value("READY") == "1") was_ready_ = true;
+            if (message->value("READY") == "1") {
+                was_ready_ = true;
+                ready_at_ = Clock::now();
+            }
             const std::string name = message->value("FDNAME").value_or("");
             if (message->value("FDSTORE") == "1" && message->descriptors.size() == 1) {
                 if (kept_.size() < options_.descriptors || kept_.contains(name)) {
@@ -327,7 +331,7 @@ private:
             status_ = code;
             return;
         }
-        const bool crashed_early = !is_replaced && Clock::now() - began_ < std::chrono::seconds(1);
+        const bool crashed_early = !is_replaced && (!ready_at_ || Clock::now() - *ready_at_ < std::chrono::seconds(1));
         start_again(is_replaced           ? "was told to end"
                     : WIFSIGNALED(status) ? std::string("was killed by signal ") + ::strsignal(WTERMSIG(status))
                                           : "exited with " + std::to_string(code),
@@ -342,6 +346,7 @@ private:
     std::map<std::string, UniqueFd> kept_;
     pid_t child_ = 0;  // 0: the program does not run
     Clock::time_point began_{};
+    std::optional<Clock::time_point> ready_at_;  ///< when this run of the program was ready
     std::optional<Clock::time_point> next_start_;
     milliseconds delay_{0};
     bool was_ready_ = false;  // it has started once: the command line is good

@@ -28,6 +28,7 @@
 #include "base/memory/heap.hpp"
 #include "base/memory/memory_faults.hpp"
 #include "base/system/unique_fd.hpp"
+#include "base/system/unix_listener.hpp"
 #include "ending.hpp"
 #include "program.hpp"
 #include "runtime/models/model.hpp"
@@ -173,6 +174,7 @@ void check(const daemon::DaemonOptions& options) {
         (void)models::parse_model_argument(model);
     server.models.clear();
     server.log.access_log.clear();
+    if (!server.unix_socket.empty()) (void)unix_address(server.unix_socket);
     const Server checked(Registry(), std::move(server));
 }
 

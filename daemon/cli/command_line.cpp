@@ -151,7 +151,7 @@ std::vector<Option> option_table(CommandLine& line) {
         {"Output", "state", "tasks: only tasks in this state: pending, running, completed, failed or cancelled",
          &line.state},
         {"Output", "limit", "at most so many tasks, leases or lines of the log (100)", &line.limit},
-        {"Output", "count", "ping: number of round trips (1)", &line.count},
+        {"Output", "count", "ping: number of round trips, at most 1000000 (1)", &line.count},
         {"Output", "interval", "top: time between two pictures; log-tail: between two requests (1s)", &line.interval},
         {"Output", "once", "top: one picture, of one interval, and the end", &line.once},
         {"Output", "follow", "log-tail: prints later lines as they come", &line.follow},

@@ -59,6 +59,8 @@ int info(const CommandLine& line) {
 }
 
 int ping(const CommandLine& line) {
+    constexpr std::size_t kMost = 1'000'000;  // all times are kept for the median
+    if (line.count > kMost) throw UsageError("--count: at most " + std::to_string(kMost));
     const Client client = connect(line);
     std::vector<std::chrono::nanoseconds> times(line.count);
     for (auto& time : times)

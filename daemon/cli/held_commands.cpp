@@ -164,6 +164,7 @@ int release(const CommandLine& line) {
 int call_as_task(const CommandLine& line) {
     const Client client = connect_patiently(line);
     const std::string id = submitted(client, line);
+    if (::isatty(STDERR_FILENO) == 1) std::cerr << "task " << id << '\n';  // it goes on after Ctrl-C
     if (!wait_with_bar(client, id, line)) throw_late(id);
     write_result(line, client.task<Dynamic>(id).get());
     return kOk;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <list>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -11,7 +12,9 @@
 #include <shared_tensor/detail/failure.hpp>
 #include <shared_tensor/stream.hpp>
 
+#include "base/concurrency/at_end.hpp"
 #include "base/concurrency/clock.hpp"
+#include "base/concurrency/guarded.hpp"
 #include "base/log/current_call.hpp"
 #include "base/log/log.hpp"
 #include "processes/stream_pumps.hpp"
@@ -32,15 +35,18 @@ constexpr const char* kRemoteObject = "shared_tensor::processes::RemoteObject";
 struct RemoteObject {
     ObjectPointer handle;
     RunPointer run;
+    const Supervisor* processes;  ///< only compared
 };
 
 /// Replaces this server's objects by the handles of a worker process, and sets `run` to the run that they are in.
 /// Throws InvalidValue.
-void to_handles(AnyValue& value, RunPointer& run) {
+void to_handles(AnyValue& value, const Supervisor& processes, RunPointer& run) {
     for (ObjectPointer& object : value.value.objects) {
         if (object->cpp_type == nullptr || std::string_view(object->cpp_type) != kRemoteObject)
             throw InvalidValue({}, "an object that a function of the worker processes returned", "another object");
         const auto remote = std::static_pointer_cast<RemoteObject>(object->value);
+        if (remote->processes != &processes)
+            throw InvalidValue({}, "an object of this plugin's worker processes", "an object of another plugin's");
         if (run != nullptr && run != remote->run)
             throw InvalidValue({}, "an object of the same worker process as the others", "an object of another one");
         run = remote->run;
@@ -48,9 +54,9 @@ void to_handles(AnyValue& value, RunPointer& run) {
     }
 }
 
-void from_handles(AnyValue& value, const RunPointer& run) {
+void from_handles(AnyValue& value, const Supervisor& processes, const RunPointer& run) {
     for (ObjectPointer& handle : value.value.objects) {
-        auto remote = std::make_shared<RemoteObject>(RemoteObject{handle, run});
+        auto remote = std::make_shared<RemoteObject>(RemoteObject{handle, run, &processes});
         handle = std::make_shared<const ObjectCell>(ObjectCell{handle->type, {}, std::move(remote), kRemoteObject});
     }
 }
@@ -153,7 +159,7 @@ private:
     Attempt try_once(Context& context, const RunPointer& run, ValueWriter result) {
         try {
             AnyValue made = call(context, *run);
-            from_handles(made, run);
+            from_handles(made, *supervisor_, run);
             Codec<AnyValue>::write(result, made);
             return {};
         } catch (const TransportFailure& error) {
@@ -234,11 +240,10 @@ private:
     SteadyTime deadline_ = SteadyTime::max();
 };
 
-/// The options in a worker process: the server in front has the queue, the deadlines and the cache,
-/// and joins calls.
+/// The options in a worker process: the server in front has the queue, the deadlines and the cache, and joins calls.
+/// The limit of calls at once holds here too: in front a call ends with its deadline, here with its function.
 FunctionOptions in_worker(FunctionOptions options) {
     options.cached = false;
-    options.concurrency = 0;
     options.timeout = milliseconds(0);
     options.batch_rows = 0;
     if (options.runs == execution::task) options.runs = execution::worker;
@@ -267,7 +272,7 @@ public:
                 const std::string& name = known[reading].name;
                 if (nodes[reading] != nullptr) {
                     AnyValue value = tensor::read_any(ValueReader(source, nodes[reading]), access_[reading]);
-                    to_handles(value, wanted);
+                    to_handles(value, *supervisor_, wanted);
                     arguments.emplace_back(name, std::move(value));
                 } else if (known[reading].required) {
                     throw InvalidValue({}, "a value", "nothing");
@@ -316,20 +321,55 @@ private:
     const SteadyTime deadline_;
 };
 
+/// A call in this worker process, from the time when its arguments are read.
+struct PresentCall {
+    SteadyTime deadline;
+    const Context* context = nullptr;           ///< while its function runs
+    std::optional<SteadyTime> ignored_since{};  ///< its end, as hanging_calls() saw it first
+};
+
+Guarded<std::list<PresentCall>>& present_calls() {
+    static auto* const calls = new Guarded<std::list<PresentCall>>;  // calls may run while the process ends
+    return *calls;
+}
+
+/// A place among present_calls().
+class Presence {
+public:
+    explicit Presence(SteadyTime deadline) : deadline_(deadline) {
+        std::list<PresentCall> made{{deadline}};
+        call_ = made.begin();
+        present_calls().with([&](auto& all) { all.splice(all.end(), made); });
+    }
+    Presence(const Presence&) = delete;
+    Presence& operator=(const Presence&) = delete;
+    ~Presence() {
+        std::list<PresentCall> gone;
+        present_calls().with([&](auto& all) { gone.splice(gone.end(), all, call_); });
+    }
+    SteadyTime deadline() const { return deadline_; }
+    void set_context(const Context* context) {
+        present_calls().with([&](auto&) { call_->context = context; });
+    }
+
+private:
+    const SteadyTime deadline_;
+    std::list<PresentCall>::iterator call_;
+};
+
 class PassedCall final : public BoundCall {
 public:
-    PassedCall(std::string_view function, std::unique_ptr<BoundCall> call, PassedCaller caller)
-        : function_(function),
-          call_(std::move(call)),
-          caller_(std::move(caller)),
-          deadline_(caller_.milliseconds_left ? real_clock().now() + milliseconds(*caller_.milliseconds_left)
-                                              : SteadyTime::max()) {}
+    PassedCall(std::string_view function, std::unique_ptr<BoundCall> call, PassedCaller caller,
+               std::unique_ptr<Presence> presence)
+        : function_(function), call_(std::move(call)), caller_(std::move(caller)), presence_(std::move(presence)) {}
 
     std::optional<CallFailure> run(Context& context, ValueWriter result) noexcept override {
         const CurrentCall call{function_,    context.caller().principal, caller_.request_id, caller_.id,
                                caller_.task, caller_.traceparent};
         const InCall in_call(call);
-        PassedContext passed(context, call, caller_, deadline_);
+        PassedContext passed(context, call, caller_, presence_->deadline());
+        presence_->set_context(&passed);
+        const AtEnd ended([&] { presence_->set_context(nullptr); });
         return call_->run(passed, result);
     }
 
@@ -337,7 +377,7 @@ private:
     const std::string function_;
     const std::unique_ptr<BoundCall> call_;
     const PassedCaller caller_;
-    const SteadyTime deadline_;
+    const std::unique_ptr<Presence> presence_;
 };
 
 class WorkerFunction final : public FunctionRecord {
@@ -363,16 +403,22 @@ public:
     void result_schema(ValueWriter schema) const override { function_->result_schema(schema); }
 
     Binding bind(const ValueSource& source, std::span<const ValueSource::Node> nodes) const noexcept override {
-        Binding binding = function_->bind(source, nodes.first(nodes.size() - 1));
-        if (nodes.back() == nullptr || binding.call == nullptr) return binding;
+        const auto own_nodes = nodes.first(nodes.size() - 1);
+        if (nodes.back() == nullptr) return function_->bind(source, own_nodes);
         try {
             auto caller = read_caller(ValueReader(source, nodes.back(), kCaller));
             log::set_level(log::parse_level(caller.log_level));
-            binding.call = std::make_unique<PassedCall>(name(), std::move(binding.call), std::move(caller));
+            auto presence = std::make_unique<Presence>(
+                caller.milliseconds_left ? real_clock().now() + milliseconds(*caller.milliseconds_left)
+                                         : SteadyTime::max());
+            Binding binding = function_->bind(source, own_nodes);  // may wait for an interpreter's lock
+            if (binding.call == nullptr) return binding;
+            auto call =
+                std::make_unique<PassedCall>(name(), std::move(binding.call), std::move(caller), std::move(presence));
+            return {std::move(call), {}};
         } catch (...) {
-            binding = {nullptr, detail::current_failure_noexcept()};
+            return {nullptr, detail::current_failure_noexcept()};
         }
-        return binding;
     }
 
 private:
@@ -382,6 +428,18 @@ private:
 };
 
 }  // namespace
+
+std::size_t hanging_calls(SteadyTime now, milliseconds patience) {
+    return present_calls().with([&](auto& all) {
+        std::size_t count = 0;
+        for (PresentCall& call : all) {
+            const bool is_over = now > call.deadline || (call.context != nullptr && call.context->cancelled());
+            if (is_over && !call.ignored_since) call.ignored_since = now;
+            count += call.ignored_since && now - *call.ignored_since >= patience ? 1 : 0;
+        }
+        return count;
+    });
+}
 
 Functions make_remote_functions(std::string_view description, const std::shared_ptr<Supervisor>& supervisor) try {
     Functions functions;

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <memory>
 #include <string_view>
 
 #include <shared_tensor/error.hpp>
 #include <shared_tensor/function.hpp>
 
+#include "base/concurrency/clock.hpp"
 #include "processes/description.hpp"
 #include "processes/supervisor.hpp"
 
@@ -23,6 +26,10 @@ Functions make_remote_functions(std::string_view description, const std::shared_
 /// The function in a worker process: takes kCaller too, and leaves queueing, deadlines and the cache to the process
 /// that passes calls on.
 std::shared_ptr<const FunctionRecord> make_worker_function(std::shared_ptr<const FunctionRecord> function);
+
+/// How many calls of this worker process have ignored their cancellation or deadline for `patience` or longer. Counts
+/// from the first call of this function after it. From one thread.
+std::size_t hanging_calls(SteadyTime now, std::chrono::milliseconds patience);
 
 /// The failure of a call whose process has ended: type "WorkerDied".
 CallFailure worker_died(std::string how);

@@ -218,7 +218,11 @@ void Supervisor::step(std::size_t slot, Watched& watched) {
             });
             state_.notify_all();
         }
-        if (const auto how = watched.process->end()) ended(slot, watched, *how);
+        const auto how = watched.process->end();
+        if (how) return ended(slot, watched, *how);
+        const bool is_starting = state_.with([&](const State& state) { return !state.slots[slot].status.ready; });
+        if (is_starting && real_clock().now() - watched.started > options_.start_timeout)
+            ended(slot, watched, "was ended after start_timeout");
     } catch (const std::exception& error) {  // it cannot be started
         ended(slot, watched, std::string("could not be started: ") + error.what());
     }

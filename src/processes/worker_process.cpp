@@ -127,17 +127,19 @@ std::optional<std::string> WorkerProcess::end() {
     if (end_) return end_;
     siginfo_t end{};
     const int result = ::waitid(P_PID, static_cast<id_t>(pid_), &end, WEXITED | WNOHANG);
-    if (result == 0 && end.si_pid == pid_) end_ = text_of(end) + last_function();
+    if (result == 0 && end.si_pid == pid_) end_ = how(end);
     if (result != 0 && errno == ECHILD) end_ = "ended; how is not known, because this program ignores or takes SIGCHLD";
     return end_;
 }
 
-/// What the process wrote while it ended: the name of a function. Empty if it wrote nothing.
-std::string WorkerProcess::last_function() const {
-    std::array<char, 256> name{};
-    const ssize_t got = is_ready_ ? ::recv(control_.get(), name.data(), name.size(), MSG_DONTWAIT) : 0;
-    if (got <= 0) return {};
-    return " in the function " + std::string(name.data(), static_cast<std::size_t>(got));
+/// By its status and by what it wrote while it ended.
+std::string WorkerProcess::how(const siginfo_t& end) const {
+    std::array<char, 256> buffer{};
+    const ssize_t got = is_ready_ ? ::recv(control_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT) : 0;
+    if (got <= 0) return text_of(end);
+    const std::string_view written(buffer.data(), static_cast<std::size_t>(got));
+    if (written == kHangs) return "was ended because 16 of its calls ignored their cancellation for 5 s";
+    return text_of(end) + " in the function " + std::string(written);
 }
 
 void WorkerProcess::tell_to_end() const { ::shutdown(control_.get(), SHUT_WR); }

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/system/fork.hpp"
@@ -15,8 +17,9 @@ namespace shared_tensor::processes {
 inline constexpr const char* kSocketVariable = "SHARED_TENSOR_WORKER_SOCKET";
 /// The descriptor of a worker's end of the control socket. When the worker is ready, it writes the description of its
 /// functions and a line feed. It ends when it reads the end of the stream. If the code of a function ends it, it writes
-/// the function's name.
+/// the function's name; if its calls hang, kHangs.
 inline constexpr int kControl = 3;
+inline constexpr std::string_view kHangs = "\n";
 
 /// The environment of this process, without the variable of a worker's socket.
 std::vector<std::string> environment();
@@ -56,7 +59,7 @@ private:
     std::string description_;
     std::optional<std::string> end_;
 
-    std::string last_function() const;
+    std::string how(const siginfo_t& end) const;
 };
 
 }  // namespace shared_tensor::processes

@@ -1,7 +1,9 @@
 #include <shared_tensor/processes.hpp>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/concurrency/clock.hpp"
 #include "base/log/crash.hpp"
 #include "base/system/fork.hpp"
 #include "base/system/unique_fd.hpp"
@@ -66,20 +69,21 @@ const std::string& worker_socket() {
         const char* const path = std::getenv(processes::kSocketVariable);
         std::string copy = path != nullptr ? path : "";
         ::unsetenv(processes::kSocketVariable);
+        if (path != nullptr) ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // until it serves: loading code may never end
         return copy;
     }();
     return socket;
 }
 
-void wait_for_end_of(const UniqueFd& control) {
+/// Waits for up to `limit`; true when the other process has closed its end.
+bool is_closed(const UniqueFd& control, std::chrono::milliseconds limit) {
+    pollfd waits{control.get(), POLLIN, 0};
+    if (::poll(&waits, 1, static_cast<int>(limit.count())) <= 0) return false;
     char byte = 0;
-    ssize_t got = 0;
-    do {
-        got = ::read(control.get(), &byte, 1);
-    } while (got > 0 || (got < 0 && errno == EINTR));
+    return ::read(control.get(), &byte, 1) == 0;
 }
 
-bool tell_ready(const UniqueFd& control, std::string_view text) {
+bool send_all(const UniqueFd& control, std::string_view text) {
     while (!text.empty()) {
         const ssize_t sent = ::send(control.get(), text.data(), text.size(), MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;
@@ -87,6 +91,18 @@ bool tell_ready(const UniqueFd& control, std::string_view text) {
         text.remove_prefix(static_cast<std::size_t>(sent));
     }
     return true;
+}
+
+/// Waits until the other process wants this one to end. Ends the process if too many calls hang: their threads cannot
+/// be ended in another way.
+void serve_until_end_of(const UniqueFd& control) {
+    constexpr std::size_t kMost = 16;
+    constexpr std::chrono::seconds kPatience{5};
+    while (!is_closed(control, std::chrono::seconds(1))) {
+        if (processes::hanging_calls(real_clock().now(), kPatience) < kMost) continue;
+        (void)send_all(control, processes::kHangs);
+        ::_exit(1);
+    }
 }
 
 /// Limits that only the server in front enforces are so high here that they are not reached.
@@ -117,6 +133,7 @@ ServerOptions worker_options(ServerOptions options, const std::string& socket) {
     options.replies.max_json_bytes *= 2;
     options.http.max_body_bytes = std::size_t{1} << 50;
     options.http.max_client_requests = 0;
+    options.http.max_connections = kMany;
     options.http.idle_timeout = std::chrono::hours(24);
     options.sockets.max_sockets = 2 * options.sockets.max_sockets + 64;
     options.objects.max_handles *= 2;
@@ -146,7 +163,8 @@ void serve_as_worker(Registry functions, ServerOptions options) {
         wrapped.use(framework);
     Server server(std::move(wrapped), worker_options(std::move(options), worker_socket()));
     server.start();
-    if (tell_ready(control, description + '\n')) wait_for_end_of(control);
+    ::prctl(PR_SET_PDEATHSIG, 0);
+    if (send_all(control, description + '\n')) serve_until_end_of(control);
     report_end_to(-1);
     const bool all_ended = server.stop(std::chrono::milliseconds(0));
     // Only the last worker of a program that was killed finds the folder empty.

@@ -52,7 +52,8 @@ Clients::Limits client_limits(const ServerOptions& options) {
             connections > 0 ? connections : share_of_one_client(options.http.max_connections),
             share_of_one_client(options.sessions.max_sessions),
             share_of_one_client(options.shared_memory.max_channels),
-            share_of_one_client(options.shared_memory.max_segments / 2)};
+            share_of_one_client(options.shared_memory.max_segments / 2),
+            share_of_one_client(options.calls.max_streams)};
 }
 
 }  // namespace

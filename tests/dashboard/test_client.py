@@ -186,10 +186,13 @@ def test_a_stream_ends_early_is_cancelled_and_fails(run):
 @pytest.mark.parametrize("socket", ["before the WebSocket is open", "on an open WebSocket"])
 def test_a_stream_is_cancelled_before_it_has_started(run, socket):
     opened = "await client.socket.open();" if "on an open" in socket else ""
-    assert run(
-        opened + "const call = client.stream('count', {up_to: 100, seconds_between: 0.02}); call.cancel();"
-        "return await call.result.catch((error) => error.code)"
-    ) == -32004
+    assert (
+        run(
+            opened + "const call = client.stream('count', {up_to: 100, seconds_between: 0.02}); call.cancel();"
+            "return await call.result.catch((error) => error.code)"
+        )
+        == -32004
+    )
 
 
 @pytest.mark.parametrize(

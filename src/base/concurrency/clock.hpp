@@ -31,6 +31,12 @@ inline const Clock& real_clock() {
     return *clock;
 }
 
+/// `time` later than `now`; the end of all time if that cannot be expressed.
+inline SteadyTime later(SteadyTime now, std::chrono::milliseconds time) {
+    const auto most = std::chrono::floor<std::chrono::milliseconds>(SteadyTime::max() - now);
+    return time < most ? now + time : SteadyTime::max();
+}
+
 /// "2026-01-02T03:04:05.678Z" (ISO 8601, UTC, milliseconds).
 std::string iso8601(std::chrono::system_clock::time_point time);
 

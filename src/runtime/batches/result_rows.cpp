@@ -17,14 +17,14 @@ using codec::Json;
 using codec::Marker;
 using codec::Value;
 
-bool holds_tensors(const Json& json) {
+bool holds_marked(const Json& json) {
     bool found = false;
-    codec::for_each_marked(json, [&](Marker marker, const Json&) { found |= marker == Marker::tensor; });
+    codec::for_each_marked(json, [&](Marker, const Json&) { found = true; });
     return found;
 }
 
 /// Whether the rows are in the members of this part of a result, and not its elements.
-bool is_container(const Json& json) { return json.is_object() || (json.is_array() && holds_tensors(json)); }
+bool is_container(const Json& json) { return json.is_object() || (json.is_array() && holds_marked(json)); }
 
 [[noreturn]] void reject(std::int64_t rows, const std::string& got) {
     throw InvalidValue(

@@ -40,7 +40,7 @@ Dispatcher::Dispatcher(const Registry& registry, DispatcherOptions options, cons
     : options_(options),
       clock_(&clock),
       functions_(registry),
-      task_group_(tasks::make_group(std::max<std::size_t>(1, options.pool.workers - 1))),
+      task_group_(tasks::make_group(std::max<std::size_t>(1, options.pool.workers - 1), true)),
       cache_(options.cache_bytes, clock),
       keys_(options.idempotency, clock, options.records),
       tasks_(options.tasks, clock, options.records),
@@ -53,7 +53,7 @@ std::variant<StartedCall, Error> Dispatcher::call(const CallSpec& spec) {
     auto prepared = prepare(spec, Kind::call);
     if (auto* error = std::get_if<Error>(&prepared)) return std::move(*error);
     auto& ready = std::get<Prepared>(prepared);
-    const SteadyTime deadline = clock_->now() + ready.timeout;
+    const SteadyTime deadline = later(clock_->now(), ready.timeout);
     if (ready.passed_on != nullptr) ready.passed_on->end_at(deadline);
     auto waiter = spec.idempotency_key.empty() ? join_or_start(ready, spec.owner, deadline, false)
                                                : start_keyed(ready, spec, deadline);

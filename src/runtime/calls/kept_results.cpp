@@ -40,7 +40,7 @@ void ResultCache::store(std::string key, const std::string& function, std::chron
     const std::uint64_t bytes = kEntry + outcome->bytes().host + outcome->bytes().device + key.size();
     if (outcome->failed() || !outcome->value()->objects.empty()) return;  // objects may change
     if (bytes > max_bytes_ || bytes > function_bytes) return;
-    Kept kept{std::move(outcome), clock_->now() + ttl};
+    Kept kept{std::move(outcome), later(clock_->now(), ttl)};
     std::vector<Kept> gone;  // destroyed without the lock
     state_.with([&](State& state) {
         Results& results = state.results;
@@ -82,6 +82,12 @@ CacheStats ResultCache::stats() const {
     return state_.with([](const State& state) {
         return CacheStats{state.results.sums().entries, state.results.sums().bytes, state.hits, state.misses};
     });
+}
+
+std::optional<IdempotencyTable::Known> IdempotencyTable::find(const std::string& key,
+                                                              const std::string& arguments) const {
+    const SteadyTime now = clock_->now();
+    return keys_.with([&](const Keys& keys) { return known(keys, key, arguments, now); });
 }
 
 std::optional<IdempotencyTable::Known> IdempotencyTable::insert(const std::string& key, const std::string& arguments,

@@ -82,6 +82,8 @@ public:
         KeyedRun run;
         bool same_arguments;
     };
+    /// What insert() would return; nullopt for a key that it would store.
+    std::optional<Known> find(const std::string& key, const std::string& arguments) const;
     /// Stores `run` under `key`, which begins with the principal and a NUL byte. If another request was first, changes
     /// nothing, and returns the run of that request and whether it had the same `arguments`. Throws std::bad_alloc.
     std::optional<Known> insert(const std::string& key, const std::string& arguments, KeyedRun run);

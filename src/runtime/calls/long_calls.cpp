@@ -17,11 +17,25 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
     if (auto* error = std::get_if<Error>(&prepared)) return std::move(*error);
     auto& ready = std::get<Prepared>(prepared);
 
+    const bool keyed = !spec.idempotency_key.empty();
+    const std::string key =
+        spec.owner.principal + '\0' + "task.submit" + '\0' + std::string(spec.method) + '\0' + spec.idempotency_key;
+    const std::string digest = keyed ? digest_of(ready.arguments) : std::string();
+    using Answer = std::variant<std::optional<tasks::TaskInfo>, Error>;
+    const auto answer_again = [&](const IdempotencyTable::Known& known) -> Answer {
+        if (!known.same_arguments) return key_reused();
+        if (std::holds_alternative<OutcomePointer>(known.run)) return json_rpc::outcome_unknown();
+        return tasks_.get(std::get<std::string>(known.run), std::nullopt);
+    };
+    if (keyed) {
+        if (is_idempotent(*ready.function)) keys_.forget_unknown(key);
+        if (const auto known = keys_.find(key, digest)) return answer_again(*known);
+    }
+
     const auto keeper = std::make_shared<Keeper>();  // given up by task.cancel, and when the task ends
     const auto id =
         tasks_.create({std::string(spec.method), spec.owner.principal, options.ttl, [keeper] { abandon(*keeper); }});
     if (!id) return draining_.load() ? json_rpc::shutting_down() : busy();
-    std::string key;
     bool is_kept = false, has_key = false;
     const AtEnd undo([&] {
         try {
@@ -31,18 +45,12 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
         }
     });
     auto created = tasks_.get(*id, std::nullopt);
-    key = spec.owner.principal + '\0' + "task.submit" + '\0' + std::string(spec.method) + '\0' + spec.idempotency_key;
-    if (!spec.idempotency_key.empty()) try {
-            if (is_idempotent(*ready.function)) keys_.forget_unknown(key);
-            if (const auto known = keys_.insert(key, digest_of(ready.arguments), *id)) {
-                if (!known->same_arguments) return key_reused();
-                if (std::holds_alternative<OutcomePointer>(known->run)) return json_rpc::outcome_unknown();
-                return tasks_.get(std::get<std::string>(known->run), std::nullopt);
-            }
-            has_key = true;
-        } catch (const NotStored& error) {
-            return json_rpc::out_of_memory(error.what());
-        }
+    try {
+        if (const auto first = keyed ? keys_.insert(key, digest, *id) : std::nullopt) return answer_again(*first);
+        has_key = keyed;
+    } catch (const NotStored& error) {
+        return json_rpc::out_of_memory(error.what());
+    }
     CallOwner owner = spec.owner;
     owner.task = *id;
     begin_span(owner);
@@ -53,7 +61,7 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
     const std::shared_ptr<Execution> execution = waiter->execution();
     keeper->with([&](auto& held) { held = std::move(waiter); });
     follow_as_task(*execution, *id, ready.function->run_time);
-    if (!spec.idempotency_key.empty()) {
+    if (keyed) {
         execution->observe({{}, {}, [this, key](const OutcomePointer& outcome) {
                                 if (ended_with_server(*outcome)) return note_cut(key, *outcome);
                                 keys_.ended(key, 0);
@@ -69,6 +77,7 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
         });
     }
     is_kept = true;
+    tasks_.keep_bounds();
     return info ? std::move(info) : std::move(created);  // with a ttl of 0 the task may already be removed
 }
 
@@ -126,7 +135,7 @@ std::variant<StreamRun, Error> Dispatcher::open_stream(const CallSpec& spec,
     auto place = pool_.try_hold(groups_of(ready, spec.owner.session));
     if (!place) return busy();
     const bool bounded = spec.timeout || ready.function->shared->options().timeout.count() > 0;
-    const SteadyTime deadline = bounded ? clock_->now() + ready.timeout : SteadyTime::max();
+    const SteadyTime deadline = bounded ? later(clock_->now(), ready.timeout) : SteadyTime::max();
     const auto execution = make_execution(ready, spec.owner, deadline, std::move(streams));
     execution->on_cancelled(std::move(cancelled));
     StreamRun run(execution, execution->join(), std::move(*place), std::move(counted));

@@ -10,15 +10,6 @@ namespace shared_tensor::tasks {
 
 namespace {
 
-/// Sorts the groups in one order for all jobs, without duplicates: so impatient jobs cannot deadlock.
-void arrange(Groups& groups) {
-    std::sort(groups.begin(), groups.end(), [](const Claim& a, const Claim& b) {
-        return a.get() != b.get() ? std::less<>()(a.get(), b.get()) : a.places > b.places;
-    });
-    const auto same = [](const Claim& a, const Claim& b) { return a.get() == b.get(); };
-    groups.erase(std::unique(groups.begin(), groups.end(), same), groups.end());
-}
-
 const Claim& claim_on(const Group& group, const Job& job) {
     return *std::find_if(job.groups.begin(), job.groups.end(), [&](const Claim& one) { return one.get() == &group; });
 }
@@ -45,9 +36,17 @@ Group* first_to_wake(const Groups& groups, std::size_t count) {
 
 }  // namespace
 
-std::shared_ptr<Group> make_group(std::size_t limit) {
+std::shared_ptr<Group> make_group(std::size_t limit, bool of_workers) {
     SHARED_TENSOR_CHECK(limit > 0, "a group without room would never let a job run");
-    return std::make_shared<Group>(limit);
+    return std::make_shared<Group>(limit, of_workers);
+}
+
+void JobQueue::arrange(Groups& groups) {
+    std::sort(groups.begin(), groups.end(), [](const Claim& a, const Claim& b) {
+        return a.get() != b.get() ? std::less<>()(a.get(), b.get()) : a.places > b.places;
+    });
+    const auto same = [](const Claim& a, const Claim& b) { return a.get() == b.get(); };
+    groups.erase(std::unique(groups.begin(), groups.end(), same), groups.end());
 }
 
 void JobQueue::push(std::shared_ptr<Job> job) {

@@ -20,8 +20,9 @@ namespace shared_tensor::tasks {
 /// Limits how many jobs of the group run at once (a function's concurrency, the share of tasks, the state of a
 /// session). Shared by its jobs and its maker. Its counter is guarded by one pool: use it with that pool only.
 class Group;
-/// `limit` is at least 1, else throws std::logic_error.
-std::shared_ptr<Group> make_group(std::size_t limit);
+/// `limit` is at least 1, else throws std::logic_error. `of_workers`: the group is a share of the workers, so a job
+/// gives its places back when its worker gets a replacement, and not when it ends.
+std::shared_ptr<Group> make_group(std::size_t limit, bool of_workers = false);
 
 /// How many places of a group a job takes while it runs: usually one, or all.
 struct Claim {
@@ -71,12 +72,13 @@ using JobMap = std::map<Turn, std::shared_ptr<Job>>;
 
 class Group {
 public:
-    explicit Group(std::size_t limit_of_runs) : limit(limit_of_runs) {}
+    Group(std::size_t limit_of_runs, bool is_of_workers) : limit(limit_of_runs), of_workers(is_of_workers) {}
     std::size_t size_of(const Claim& claim) const { return std::min(claim.places, limit); }
     bool has_room(const Claim& claim) const { return size_of(claim) <= limit - taken; }
 
-    // Guarded by the lock of the pool that uses it.
     const std::size_t limit;
+    const bool of_workers;
+    // Guarded by the lock of the pool that uses it.
     std::size_t taken = 0;  ///< places of jobs that run, are ready, or are impatient
     JobMap parked;          ///< jobs waiting for a place here; there is no room for the first
 };
@@ -100,6 +102,9 @@ public:
     /// Removes a waiting job; false if it does not wait.
     bool withdraw(Job& job) noexcept;
 
+    /// Sorts the groups in one order for all jobs, without duplicates: so impatient jobs cannot deadlock.
+    static void arrange(Groups& groups);
+    /// `groups` is arranged, here and below.
     static bool has_room(const Groups& groups);
     static void take(const Groups& groups);
     /// Frees the job's places in its groups, and makes jobs that waited for them ready, earliest first.

@@ -83,12 +83,24 @@ struct TaskTable::State {
     /// The tasks of each owner, and of all owners (nullopt), by state and number: a page of a list is made without
     /// looking at tasks that are not on it. The owners' names are in the tasks.
     std::map<std::tuple<std::optional<std::string_view>, TaskState, std::uint64_t>, Task*> lists;
-    std::map<std::pair<std::uint64_t, std::uint64_t>, Task*> by_end;  ///< by order of ending, and number
+    using ByEnd = std::map<std::pair<std::uint64_t, std::uint64_t>, Task*>;  ///< by order of ending, and number
+    ByEnd by_end;
     std::map<std::pair<SteadyTime, std::uint64_t>, Task*> by_expiry;
     std::array<std::size_t, kStateNames.size()> counts{};  ///< of the tasks in each state
     std::uint64_t numbers = 0, endings = 0, newest_outcome = 0;
     std::uint64_t evicted = 0;
     codec::ValueBytes bytes;
+    struct Part {
+        std::size_t tasks = 0;
+        codec::ValueBytes bytes;
+        ByEnd by_end;
+        bool is_above_half(const TaskLimits& limits) const {
+            return tasks > limits.max_tasks / 2 || std::max(bytes.host, bytes.device) > limits.max_bytes / 2;
+        }
+    };
+    std::map<std::string, Part> parts;  ///< of each owner
+    using PartOf = decltype(parts)::value_type;
+    const PartOf* largest = nullptr;  ///< that was last above half of a limit
     bool closed = false;
 
     Task* find(std::string_view id) const {
@@ -104,7 +116,9 @@ struct TaskTable::State {
     std::size_t count(TaskState state) const { return counts.at(static_cast<std::size_t>(state)); }
     std::size_t unfinished() const { return count(TaskState::pending) + count(TaskState::running); }
 
-    void insert(std::unique_ptr<Task> task);
+    void insert(std::unique_ptr<Task> task, const TaskLimits& limits);
+    void add_bytes(PartOf& part, const codec::ValueBytes& more, const TaskLimits& limits);
+    Task& first_to_remove(const TaskLimits& limits) const;
     void move(Task& task, TaskState to, SystemTime at);
     void end(Task& task, TaskState to, SystemTime at, SteadyTime now, Aftermath& after);
     void unlink(const Task& task);
@@ -114,14 +128,24 @@ struct TaskTable::State {
                       std::uint64_t before) const;
 };
 
-void TaskTable::State::insert(std::unique_ptr<Task> task) {
+void TaskTable::State::add_bytes(PartOf& part, const codec::ValueBytes& more, const TaskLimits& limits) {
+    for (codec::ValueBytes* const sum : {&bytes, &part.second.bytes}) {
+        sum->host += more.host;
+        sum->device += more.device;
+    }
+    if (part.second.is_above_half(limits)) largest = &part;
+}
+
+void TaskTable::State::insert(std::unique_ptr<Task> task, const TaskLimits& limits) {
     Task& added = *task;
     const TaskInfo& info = added.info;
+    PartOf& part = *parts.try_emplace(info.owner).first;
     added.number = ++numbers;
     try {
         lists.emplace(std::tuple(std::nullopt, info.state, added.number), &added);
         lists.emplace(std::tuple(std::string_view(info.owner), info.state, added.number), &added);
         by_end.emplace(std::pair(added.ended, added.number), &added);
+        part.second.by_end.emplace(std::pair(added.ended, added.number), &added);
         by_expiry.emplace(std::pair(added.expires_at, added.number), &added);
         tasks.emplace(info.id, std::move(task));
     } catch (...) {
@@ -129,12 +153,16 @@ void TaskTable::State::insert(std::unique_ptr<Task> task) {
         throw;
     }
     ++count(info.state);
+    ++part.second.tasks;
+    add_bytes(part, added.bytes, limits);
 }
 
 void TaskTable::State::unlink(const Task& task) {
     lists.erase({std::nullopt, task.info.state, task.number});
     lists.erase({task.info.owner, task.info.state, task.number});
     by_end.erase({task.ended, task.number});
+    if (const auto part = parts.find(task.info.owner); part != parts.end())
+        part->second.by_end.erase({task.ended, task.number});
     by_expiry.erase({task.expires_at, task.number});
 }
 
@@ -150,7 +178,8 @@ void TaskTable::State::move(Task& task, TaskState to, SystemTime at) {
 
 void TaskTable::State::end(Task& task, TaskState to, SystemTime at, SteadyTime now, Aftermath& after) {
     move(task, to, at);
-    change_key(by_end, {task.ended, task.number}, {endings + 1, task.number});
+    for (ByEnd* const ends : {&by_end, &parts.find(task.info.owner)->second.by_end})
+        change_key(*ends, {task.ended, task.number}, {endings + 1, task.number});
     task.ended = ++endings;
     change_key(by_expiry, {task.expires_at, task.number}, {now + task.info.ttl, task.number});
     task.expires_at = now + task.info.ttl;
@@ -163,19 +192,35 @@ void TaskTable::State::remove(Task& task, Aftermath& after) {
     after.gone.emplace_back();  // first, since it may run out of memory
     unlink(task);
     --count(task.info.state);
-    bytes.host -= task.bytes.host;
-    bytes.device -= task.bytes.device;
+    const auto part = parts.find(task.info.owner);
+    for (codec::ValueBytes* const sum : {&bytes, &part->second.bytes}) {
+        sum->host -= task.bytes.host;
+        sum->device -= task.bytes.device;
+    }
+    if (--part->second.tasks == 0) {
+        if (largest == &*part) largest = nullptr;
+        parts.erase(part);
+    }
     after.gone.back() = std::move(tasks.extract(tasks.find(task.info.id)).mapped());
+}
+
+/// The finished task that goes first, if there are any.
+Task& TaskTable::State::first_to_remove(const TaskLimits& limits) const {
+    Task* first = nullptr;
+    if (largest != nullptr && largest->second.is_above_half(limits)) first = largest->second.by_end.begin()->second;
+    return first != nullptr && is_terminal(first->info.state) ? *first : *by_end.begin()->second;
 }
 
 void TaskTable::State::keep_bounds(const TaskLimits& limits, Aftermath& after) {
     const auto too_many = [&] { return tasks.size() > limits.max_tasks; };
-    const auto too_big = [&] {
+    const auto too_big = [&](const Task& first) {
         const bool over = bytes.host > limits.max_bytes || bytes.device > limits.max_bytes;
-        return over && by_end.begin()->second->ended != newest_outcome;
+        return over && first.ended != newest_outcome;
     };
-    while (unfinished() < tasks.size() && (too_many() || too_big())) {
-        remove(*by_end.begin()->second, after);
+    while (unfinished() < tasks.size()) {
+        Task& first = first_to_remove(limits);
+        if (!too_many() && !too_big(first)) return;
+        remove(first, after);
         ++evicted;
     }
 }
@@ -224,14 +269,20 @@ std::optional<std::string> TaskTable::create(NewTask wanted) {
     info.created_at = info.updated_at = clock_.wall_time();
     task->cancel = std::move(wanted.cancel);
     std::string id = info.id;
-    const bool taken = change([&](State& state, Aftermath& after) {
+    const bool taken = change([&](State& state, Aftermath& /*after*/) {
         if (state.closed || state.unfinished() >= limits_.max_tasks) return false;
-        state.insert(std::move(task));
-        state.keep_bounds(limits_, after);
+        state.insert(std::move(task), limits_);
         return true;
     });
     if (!taken) return std::nullopt;
     return id;
+}
+
+void TaskTable::keep_bounds() {
+    change([&](State& state, Aftermath& after) {
+        state.keep_bounds(limits_, after);
+        return true;
+    });
 }
 
 void TaskTable::started(std::string_view id) {
@@ -287,8 +338,7 @@ void TaskTable::end(std::string_view id, const std::optional<std::string>& owner
         }
         task->info.outcome = std::move(outcome);
         task->bytes = bytes;
-        state.bytes.host += bytes.host;
-        state.bytes.device += bytes.device;
+        state.add_bytes(*state.parts.find(task->info.owner), bytes, limits_);
         state.end(*task, to, at, now, after);
         if (to == TaskState::cancelled) return true;
         state.newest_outcome = task->ended;
@@ -405,9 +455,7 @@ void TaskTable::restore(TaskInfo info) {
     task->bytes = bytes;
     change([&](State& state, Aftermath& after) {
         task->ended = ++state.endings;
-        state.insert(std::move(task));
-        state.bytes.host += bytes.host;
-        state.bytes.device += bytes.device;
+        state.insert(std::move(task), limits_);
         state.newest_outcome = state.endings;
         state.keep_bounds(limits_, after);
         return true;

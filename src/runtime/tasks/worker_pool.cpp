@@ -185,6 +185,7 @@ bool WorkerPool::withdraw(const std::shared_ptr<Job>& job) {
 
 std::optional<WorkerPool::Place> WorkerPool::try_hold(const Groups& groups) {
     Groups held = groups;  // copied before places are taken: it may run out of memory
+    JobQueue::arrange(held);
     const bool has_room = state_.with([&](State& state) {
         if (state.draining || !JobQueue::has_room(held)) return false;
         JobQueue::take(held);
@@ -221,6 +222,15 @@ Job* WorkerPool::to_replace(const State& state, SteadyTime now) const {
     return nullptr;
 }
 
+void WorkerPool::release_share_of_workers(State& state, Job& job) {
+    const auto share =
+        std::find_if(job.groups.begin(), job.groups.end(), [](const Claim& claim) { return claim.group->of_workers; });
+    if (share == job.groups.end()) return;
+    const Groups released{*share};
+    job.groups.erase(share);
+    state.queue.release(released);
+}
+
 /// Holds one thread more for each overdue job, so that as many as `workers` are left for other jobs.
 void WorkerPool::sweep() {
     const SteadyTime now = clock_.now();
@@ -228,6 +238,7 @@ void WorkerPool::sweep() {
         const bool replaces = change([&](State& state, SteadyTime) {
             Job* const job = to_replace(state, now);
             if (job == nullptr) return false;
+            release_share_of_workers(state, *job);
             job->notes.replaced = true;
             ++state.replaced;
             --state.busy;

@@ -75,7 +75,7 @@ public:
         WorkerPool* pool_;
         Groups groups_;
     };
-    /// Nullopt unless all groups have room, with no job waiting for one of them. Give each group once.
+    /// Nullopt unless all groups have room, with no job waiting for one of them.
     std::optional<Place> try_hold(const Groups& groups);
 
     /// Nobody waits for this running job any more: once it has gone on for SpareWorkers::after, sweep() replaces its
@@ -122,6 +122,7 @@ private:
     void give(JobPointer job);
     JobPointer assign(State& state, SteadyTime now) const;
     Job* to_replace(const State& state, SteadyTime now) const;
+    static void release_share_of_workers(State& state, Job& job);
     bool overdue(const Job& job, SteadyTime now) const;
 
     const WorkerLimits limits_;

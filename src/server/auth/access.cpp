@@ -96,6 +96,19 @@ bool is_loopback_host(std::string_view host) {
     return host == "localhost" || host == "::1" || host == "[::1]" || is_ipv4_loopback(host);
 }
 
+namespace {
+
+/// Scheme and host, and a port perhaps, in the form of https://html.spec.whatwg.org/#ascii-serialisation-of-an-origin.
+bool is_origin(std::string_view text) {
+    const std::size_t scheme = text.find("://");
+    if (scheme == 0 || scheme == std::string_view::npos) return false;
+    const std::string_view rest = text.substr(scheme + 3);
+    constexpr std::string_view kNever = "ABCDEFGHIJKLMNOPQRSTUVWXYZ/?#@* ";
+    return !rest.empty() && rest.find_first_of(kNever) == std::string_view::npos;
+}
+
+}  // namespace
+
 Access::Access(const ServerOptions& options, std::vector<AccessToken> tokens, Clients& clients)
     : clients_(clients),
       tokens_(std::make_shared<const Tokens>()),
@@ -116,9 +129,11 @@ Access::Access(const ServerOptions& options, std::vector<AccessToken> tokens, Cl
             "authorities for certificates of clients (--tls-client-ca), or --insecure if the network is trusted");
     }
     for (const std::string& origin : origins_) {
-        if (origin == "*" || origin == "null")
-            throw std::invalid_argument("allowed origins are named one by one, such as https://example.org, not \"" +
-                                        origin + '"');
+        if (!is_origin(origin))
+            throw std::invalid_argument(
+                "allowed origins are named one by one as browsers send them, such as https://example.org:8443, in "
+                "small letters and with nothing after the port, not \"" +
+                origin + '"');
     }
     use_tokens(std::move(tokens));
 }
@@ -378,9 +393,9 @@ std::shared_ptr<ClientUse> Clients::of(const std::string& who, bool is_own) {
         Entry& entry = clients[who];
         if (entry.use == nullptr) {
             const auto most = [&](std::size_t limit) { return or_all(is_own ? 0 : limit); };
-            entry.use = std::make_shared<ClientUse>(
-                ClientUse::Limits{limits_.requests_per_second, most(limits_.bytes_in_flight), most(limits_.connections),
-                                  most(limits_.sessions), most(limits_.channels), most(limits_.segments)});
+            entry.use = std::make_shared<ClientUse>(ClientUse::Limits{
+                limits_.requests_per_second, most(limits_.bytes_in_flight), most(limits_.connections),
+                most(limits_.sessions), most(limits_.channels), most(limits_.segments), most(limits_.streams)});
         }
         entry.last = now;
         return entry.use;
@@ -392,7 +407,8 @@ void Clients::sweep() {
     clients_.with([&](auto& clients) {
         std::erase_if(clients, [&](const auto& client) {
             const ClientUse& use = *client.second.use;
-            const bool has_places = use.connections->used() + use.sessions.used() + use.channels.used() > 0;
+            const bool has_places =
+                use.connections->used() + use.sessions.used() + use.channels.used() + use.streams.used() > 0;
             return client.second.last < before && client.second.use.use_count() == 1 && !has_places;
         });
     });

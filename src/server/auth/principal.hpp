@@ -33,7 +33,7 @@ private:
 /// The limits of one client, and how much of each is in use. Thread-safe.
 struct ClientUse {
     struct Limits {
-        std::size_t requests_per_second, bytes, connections, sessions, channels, segments;
+        std::size_t requests_per_second, bytes, connections, sessions, channels, segments, streams;
     };
     explicit ClientUse(const Limits& most)
         : requests(most.requests_per_second),
@@ -41,13 +41,15 @@ struct ClientUse {
           connections(std::make_shared<Budget>(most.connections)),
           sessions(most.sessions),
           channels(most.channels),
-          segments(most.segments) {}
+          segments(most.segments),
+          streams(most.streams) {}
     RateLimit requests;
     const std::shared_ptr<Budget> bytes_in_flight;
     const std::shared_ptr<Budget> connections;  ///< each counts as 1, also in the budgets below
     Budget sessions;                            ///< sessions without a local channel
     Budget channels;                            ///< local channels
     Budget segments;                            ///< segments that the client offered over local channels
+    Budget streams;                             ///< calls with streams
 };
 
 /// The identity that the server established for a request.
@@ -78,7 +80,7 @@ public:
     struct Limits {
         std::size_t requests_per_second = 0;  ///< 0: any number
         // Limits of a client that is not the server's own user; 0: any number.
-        std::size_t bytes_in_flight = 0, connections = 0, sessions = 0, channels = 0, segments = 0;
+        std::size_t bytes_in_flight = 0, connections = 0, sessions = 0, channels = 0, segments = 0, streams = 0;
     };
     explicit Clients(Limits limits) : limits_(limits) {}
 

@@ -284,9 +284,13 @@ void SavedState::restore_task(const Json& record, tasks::TaskTable& tasks) {
 void SavedState::restore_key(const Json& record, runtime::Dispatcher& runs) {
     const std::string key = text_in(record.at("key"));
     runtime::KeyedRun run = runtime::OutcomePointer();
+    SystemTime ended = real_clock().wall_time();  // a run that was cut: now
     if (const auto task = record.find("task"); task != record.end()) {
         const auto id = task->get<std::string>();
-        if (runs.tasks().get(id, std::nullopt)) run = id;
+        if (const auto info = runs.tasks().get(id, std::nullopt)) {
+            run = id;
+            ended = info->updated_at;
+        }
     } else if (const auto outcome = record.find("outcome"); outcome != record.end()) {
         TensorSaver::Memory memory;
         try {
@@ -295,8 +299,9 @@ void SavedState::restore_key(const Json& record, runtime::Dispatcher& runs) {
             log::warn(lost_text("the result of a call with an idempotency key", "", error.what()));
         }
         hold(kKey + key, std::move(memory));
+        ended = to_time(record.at("at"));
     }
-    runs.keys().restore(key, text_in(record.at("arguments")), std::move(run), to_time(record.at("at")));
+    runs.keys().restore(key, text_in(record.at("arguments")), std::move(run), ended);
 }
 
 /// The records of a kind. They are read before they are used, because restoring changes records.

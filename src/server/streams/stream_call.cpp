@@ -65,6 +65,16 @@ std::shared_ptr<StreamCall> StreamCall::make(Services& all, const json_rpc::Requ
 }
 
 runtime::StreamRun StreamCall::open(const json_rpc::Request& request, tensor::Incoming tensors) {
+    if (principal_.use != nullptr) {
+        auto place = principal_.use->streams.take(1);
+        if (!place) {
+            throw Rejected(
+                json_rpc::busy(std::chrono::seconds(1),
+                               "this client has as many calls with streams as one client may have: end some, "
+                               "or raise --max-streams"));
+        }
+        place_ = std::move(*place);
+    }
     tensors.hold = all_.holder(principal_);
     tensor::TensorTransfer arguments(std::move(tensors));
     arguments.set_transports(to_.transports());

@@ -97,6 +97,7 @@ private:
     const json_rpc::Json id_;
     const Function function_;
     const Principal principal_;
+    Budget::Share place_;  ///< among the streams of its client
     const ReplyContext to_;
     const std::shared_ptr<MessageOut> out_;
     const streams::Window window_{};  ///< for the streams that the function reads

@@ -72,6 +72,7 @@ TEST_CASE("A command line that is not right is exit code 2 and says what is wron
         {{"submit", "f", "--ttl", "60"}, "--ttl"},
         {{"submit", "f", "--deadline", "60"}, "--deadline"},
         {{"ping", "--count", "0"}, "--count"},
+        {{"ping", "--count", "1000001"}, "--count: at most 1000000"},
         {{"ping", "--url", "nonsense"}, "nonsense"},
         {{"ping", "--url", ""}, "--url is empty"},
         {{"ping"}, "RANK is \"one\"", {"RANK=one"}},

@@ -219,6 +219,12 @@ class Colours(OnTerminal):
         self.assertEqual(failed.wait(), 1)
         self.assertIn("\x1b[31mshared-tensor:\x1b[0m fail: Function failed", failed.text)
 
+    def test_a_call_as_a_task_shows_the_id_on_a_terminal_only(self):
+        shown = self.terminal(PLACE.client, "call", "add", "1", "2", "--task")
+        self.assertEqual(shown.wait(), 0)
+        self.assertRegex(shown.text, r"task \S+\r\n")
+        self.assertEqual(self.run_client("call", "add", "1", "2", "--task").stderr, "")
+
     def test_colours_move_no_column(self):
         self.call("task.submit", "fail", ["no luck"])
         coloured = self.terminal(PLACE.client, "tasks")

@@ -273,7 +273,7 @@ TEST_CASE("A node publishes with one copy into memory of older versions, or with
         CHECK(read.metadata().at("step") == "x");
     }
     const auto memory = [&] { return call(node.port(), "server.info")["totals"]["shared_memory"]; };
-    CHECK(eventually([&] { return memory()["segments"] == 1 && memory()["idle_segments"] == 1; }));
+    CHECK(eventually([&] { return memory()["segments"] == 1; }));
 
     node.publish("one", filled(7));
     const TensorRef received = other.pull(node.url(), "one").tensor();

@@ -1,12 +1,14 @@
 // The daemon with --processes: plugins in worker processes.
 
 #include <algorithm>
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <csignal>
 #include <filesystem>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <shared_tensor/client.hpp>
@@ -83,6 +85,40 @@ TEST_CASE("a plugin in worker processes of its own is not loaded by the server, 
     const std::string metrics = http_request(daemon.port(), "GET", "/metrics").body;
     CHECK_THAT(metrics, ContainsSubstring("shared_tensor_worker_processes{state=\"ready\"} 2") &&
                             ContainsSubstring("shared_tensor_worker_process_restarts_total 1"));
+}
+
+TEST_CASE("a worker process in which 16 calls hang is started again, and not before", "[processes]") {
+    Daemon daemon({"--load", std::string(SHARED_TENSOR_ROUGH_PLUGIN) + "?processes=1", "--workers", "20"});
+    CallOptions options;
+    options.timeout = std::chrono::milliseconds(300);
+    const Client client = Client(daemon.url()).with(options);
+    const auto hang = [&](std::size_t count) {
+        std::atomic<std::size_t> failed = 0;
+        std::vector<std::jthread> calls;
+        for (std::size_t i = 0; i < count; ++i) {
+            calls.emplace_back([&] {
+                try {
+                    client.call("lock_output_for_ever");
+                } catch (const RpcError&) {
+                    ++failed;
+                }
+            });
+        }
+        calls.clear();
+        CHECK(failed == count);
+    };
+    const auto process = [&] { return call(daemon.port(), "server.info")["worker_processes"][0]; };
+    hang(15);
+    std::this_thread::sleep_for(std::chrono::seconds(7));
+    CHECK(client.call<std::size_t>("open_files") > 0);
+    CHECK(process()["restarts"] == 0);
+    CHECK(eventually([&] {
+        hang(1);  // on a busy machine not every call gets there in time
+        return process()["restarts"] == 1;
+    }));
+    CHECK_THAT(process()["last_end"].get<std::string>(), ContainsSubstring("16 of its calls ignored"));
+    CHECK(Client(daemon.url()).call<std::size_t>("open_files") > 0);
+    CHECK(daemon.stop() == 0);
 }
 
 TEST_CASE("functions in worker processes are described as in the server", "[processes]") {

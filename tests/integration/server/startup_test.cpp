@@ -92,6 +92,8 @@ TEST_CASE("The option --check-config says whether a server would start with the 
     rejection({"--check-config", "--model", "foo"}, "write name=path");
     rejection({"--check-config", "--config", folder.file("")}, "is a folder");
     rejection({"--check-config", "--unix-socket", "\xff.sock"}, "--unix-socket: the value is not UTF-8");
+    rejection({"--check-config", "--unix-socket", "/tmp/" + std::string(103, 'x')}, "107 characters at most");
+    rejection({"--check-config", "--allowed-origin", "https://example.org/"}, "with nothing after the port");
     for (const char* option : {"timeout", "task-ttl", "max-json-bytes", "max-reply-json-bytes", "idle-timeout"})
         rejection({"--check-config", "--" + std::string(option), "0"}, option + std::string(" must be more than 0"));
     CHECK(run_daemon({"--check-config", "--port", "0", "--access-log", folder.file("log")}, {"RANK=abc"}).code == 0);

@@ -62,9 +62,9 @@ TEST_CASE("on loopback a request must mean this server by one Host, and come fro
     for (const char* host :
          {"127.0.0.1:2537", "localhost:2537", "[::1]:2537", "LOCALHOST:2537", "127.0.0.2:2537", "127.255.0.1:2537"})
         CHECK(fixture.verdict(request(host)) == kOwn);
-    for (const char* host : {"", ":2537", "127.0.0.1", "127.0.0.1:80", "[::1]", "::1:2537", "127.evil.org:2537",
-                             "128.0.0.1:2537", "example.org:2537", "example.org", "localhost.org:2537",
-                             "localhost:12537"})
+    for (const char* host :
+         {"", ":2537", "127.0.0.1", "127.0.0.1:80", "[::1]", "::1:2537", "127.evil.org:2537", "128.0.0.1:2537",
+          "example.org:2537", "example.org", "localhost.org:2537", "localhost:12537"})
         CHECK(fixture.verdict(request(host)) == "403");
     auto twice = request(kOurHost), foreign = request(kOurHost);
     twice.headers.add("Host", kOurHost);
@@ -104,7 +104,8 @@ TEST_CASE("pages of origins that were not named one by one are rejected, whateve
     auto twice = from("https://example.org");
     twice.headers.add("Origin", "https://example.org");
     CHECK(fixture.verdict(twice) == "403");
-    for (const char* origin : {"*", "null"}) {
+    for (const char* origin : {"*", "null", "example.org", "https://example.org/", "https://EXAMPLE.org", "https://"}) {
+        INFO(origin);
         options.allowed_origins = {"https://example.org", origin};
         CHECK_THROWS_AS(Fixture(options), std::invalid_argument);
     }

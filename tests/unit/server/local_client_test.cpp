@@ -109,8 +109,13 @@ TEST_CASE("A segment may go while its client asks for it", "[server]") {
 
 TEST_CASE("One principal's segments leave room for those of others", "[server]") {
     Fixture fixture;
-    const auto use = std::make_shared<ClientUse>(ClientUse::Limits{
-        .requests_per_second = 0, .bytes = 0, .connections = 1, .sessions = 1, .channels = 1, .segments = 2});
+    const auto use = std::make_shared<ClientUse>(ClientUse::Limits{.requests_per_second = 0,
+                                                                   .bytes = 0,
+                                                                   .connections = 1,
+                                                                   .sessions = 1,
+                                                                   .channels = 1,
+                                                                   .segments = 2,
+                                                                   .streams = 1});
     const auto fd = std::make_shared<const UniqueFd>();
     const LocalMemory memory{fixture.pool, fixture.leases, fixture.offered, use};
     const auto one = fixture.make_client(memory), another = fixture.make_client(memory);

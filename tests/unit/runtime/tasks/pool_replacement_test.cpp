@@ -58,6 +58,29 @@ TEST_CASE("the worker of a job abandoned for long is replaced once, and waiting 
     CHECK(serial_ran.wait());
 }
 
+TEST_CASE("a job gives back its share of the workers when its worker is replaced, and once only",
+          "[tasks][pool][replacement]") {
+    Hanging hanging;
+    const auto share = make_group(1, true);
+    HeldJob hung{{share}}, next{{share}};
+    Event ran;
+    hanging.pool.abandon(hanging.hung.job);
+    CHECK(hanging.replaced_after(5s) == 1);
+    hanging.pool.submit(hung.job);
+    REQUIRE(hung.runs.wait());
+    hanging.pool.submit(next.job);
+    hanging.pool.submit(make_job([&] { ran.set(); }, {share}));
+    hanging.pool.abandon(hung.job);
+    CHECK(hanging.pool.stats().queued == 2);
+    CHECK(hanging.replaced_after(5s) == 2);
+    REQUIRE(next.runs.wait());
+    hung.go.set();
+    hanging.until_finished(1);
+    CHECK(hanging.pool.stats().queued == 1);  // `next` has the only place
+    next.go.set();
+    CHECK(ran.wait());
+}
+
 TEST_CASE("when the abandoned job ends, its surplus worker leaves", "[tasks][pool][replacement]") {
     Hanging hanging;
     hanging.pool.abandon(hanging.hung.job);

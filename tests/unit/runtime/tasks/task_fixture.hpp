@@ -22,7 +22,9 @@ struct Tasks {
     explicit Tasks(TaskLimits limits = {}) : table(limits, clock) {}
 
     std::string make(std::string owner = "uid:1", std::function<void()> cancel = {}) {
-        return table.create({"work", std::move(owner), std::nullopt, std::move(cancel)}).value();
+        const auto id = table.create({"work", std::move(owner), std::nullopt, std::move(cancel)}).value();
+        table.keep_bounds();
+        return id;
     }
     std::string make_for(std::chrono::milliseconds ttl) { return table.create({"work", "uid:1", ttl, {}}).value(); }
     std::string running() {
@@ -30,8 +32,9 @@ struct Tasks {
         table.started(id);
         return id;
     }
-    std::string finished(tasks::OutcomePointer with = outcome()) {
-        const auto id = running();
+    std::string finished(tasks::OutcomePointer with = outcome(), std::string owner = "uid:1") {
+        const auto id = make(std::move(owner));
+        table.started(id);
         table.finish(id, std::move(with));
         return id;
     }
