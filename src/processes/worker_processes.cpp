@@ -133,7 +133,6 @@ ServerOptions worker_options(ServerOptions options, const std::string& socket) {
     options.replies.max_json_bytes *= 2;
     options.http.max_body_bytes = std::size_t{1} << 50;
     options.http.max_client_requests = 0;
-    options.http.max_connections = kMany;
     options.http.idle_timeout = std::chrono::hours(24);
     options.sockets.max_sockets = 2 * options.sockets.max_sockets + 64;
     options.objects.max_handles *= 2;

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import threading
 import time
 import unittest
 
-from keeper import PATIENCE, PLACE, Keeper, eventually, main
+from keeper import PATIENCE, PLACE, Keeper, eventually, free_port, main
 
 OUTCOME_UNKNOWN = -32011
 KEYS = "Idempotency-Key"
@@ -199,6 +200,20 @@ class Runs(unittest.TestCase):
         self.assertEqual(answer["result"], "enter_again")
         self.assertEqual(keeper.entries(), ["enter", "enter_again", "enter_again"])
 
+    def test_a_run_that_began_longer_ago_than_keys_are_known_is_not_run_again(self):
+        keeper = Keeper(self, "--idempotency-window", "1s").await_server()
+        ends = ("task.submit", {"method": "enter", "params": ["ends", 1.5]})
+        identity = keeper.call(*ends, Idempotency_Key="k")["result"]["id"]
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "enter", "params": ["cut", 600]})
+        connection = http.client.HTTPConnection("127.0.0.1", keeper.port)
+        self.addCleanup(connection.close)
+        connection.request("POST", "/jsonrpc", body, {"Content-Type": "application/json", KEYS: "k"})
+        keeper.call("task.wait", {"id": identity})
+        keeper.kill()
+        self.assertEqual(keeper.call("enter", ["cut", 600], Idempotency_Key="k")["error"]["code"], OUTCOME_UNKNOWN)
+        self.assertEqual(keeper.call(*ends, Idempotency_Key="k")["result"]["id"], identity)
+        self.assertEqual(sorted(keeper.entries()), ["cut", "ends"])
+
     def test_finished_tasks_and_their_results_are_there(self):
         keeper = Keeper(self).await_server()
         ids = [keeper.call("task.submit", {"method": "enter", "params": [f"t{i}"]})["result"]["id"] for i in range(3)]
@@ -285,6 +300,19 @@ class Starts(unittest.TestCase):
         keeper.kill()
         self.assertIn("could not be started (fork: Resource temporarily unavailable)", keeper.log())
         self.assertEqual(keeper.get("x")[0], b"kept")
+
+    def test_the_keeper_waits_longer_between_starts_that_all_fail(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        mark, port = f"{folder.name}/mark", free_port()
+        script = f"[ -e {mark} ] && sleep 1.2 && exit 1; touch {mark}; exec {PLACE.daemon} --port {port}"
+        keeper = Keeper(self, command=["/bin/sh", "-c", script])
+        keeper.port = port
+        keeper.await_server()
+        os.kill(keeper.pid(), signal.SIGKILL)
+        eventually(lambda: keeper.log().count("exited with 1") == 3, "the third failure")
+        delays = [int(delay) for delay in re.findall(r"exited with 1; it starts again in (\d+) ms", keeper.log())]
+        self.assertEqual(delays[:3], [delays[0], 2 * delays[0], 4 * delays[0]])
 
     def test_a_command_that_cannot_start_ends_the_keeper(self):
         keeper = Keeper(self, "--no-such-option")

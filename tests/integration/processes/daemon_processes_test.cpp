@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_exception.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <csignal>
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include <shared_tensor/client.hpp>
+#include <shared_tensor/object.hpp>
 
 #include "integration/client/transfers.hpp"
 #include "integration/server/shared_daemon.hpp"
@@ -19,6 +21,7 @@
 using namespace shared_tensor;
 using namespace shared_tensor::test;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::MessageMatches;
 
 namespace {
 
@@ -57,6 +60,16 @@ TEST_CASE("a plugin that crashes costs its call one error, and the daemon serves
         CHECK(client.call<double>("add", 1, 2) == 3.0);
     }
     CHECK(daemon.stop() == 0);
+}
+
+TEST_CASE("an object of another plugin's worker processes is rejected, and is not lost", "[processes]") {
+    const Daemon daemon({"--load", std::string(kExamplePlugin) + "?processes=1", "--load",
+                         std::string(SHARED_TENSOR_SPEC_PLUGIN) + "?processes=1"});
+    const Client client(daemon.url());
+    const Object words = client.call<Object>("vocabulary.make", std::vector<std::string>{"a"});
+    CHECK_THROWS_MATCHES(client.call<std::string>("type_of", words), InvalidParams,
+                         MessageMatches(ContainsSubstring("an object of this plugin's worker processes")));
+    CHECK(client.call<int>("vocabulary.add", words, "b") == 2);
 }
 
 TEST_CASE("a plugin in worker processes of its own is not loaded by the server, and its crash is seen in server.info",

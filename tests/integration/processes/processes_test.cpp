@@ -91,6 +91,16 @@ Registry functions() {
     all.add("time_left", [](Context& context) {
         return std::chrono::duration<double>(context.deadline() - std::chrono::steady_clock::now()).count();
     });
+    all.add(
+        "alone",
+        [](int milliseconds) {
+            static std::atomic<int> inside{0};
+            const int with_me = ++inside;
+            std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));  // a cancellation does not end it
+            --inside;
+            return with_me;
+        },
+        arg("milliseconds"), concurrency(1));
     all.add("make_tally", [] { return Shared<Tally>(std::make_shared<Tally>()); });
     all.add("count_up", [](const Shared<Tally>& tally, int by) { return tally->sum += by; });
     all.add("where", [](const Shared<Tally>&) { return static_cast<int>(::getpid()); });
@@ -338,6 +348,12 @@ TEST_CASE("deadlines are those of the callers, and functions are told them", "[p
     const int before = served->call<int>("inline_pid");
     CHECK_THROWS_AS(served->call<int>("die", "exit"), FunctionFailed);
     CHECK(served->call<int>("inline_pid") != before);
+}
+
+TEST_CASE("a call keeps its place among those of its function until its code has ended", "[processes]") {
+    const Served served(1);
+    CHECK_THROWS_AS(served->with({.timeout = 100ms}).call<int>("alone", 1000), DeadlineExceeded);
+    CHECK(served->call<int>("alone", 1) == 1);
 }
 
 TEST_CASE("a call ends in its process at its deadline, with its caller, and when an operator cancels it",

@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_exception.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <future>
 #include <thread>
 
@@ -16,6 +18,8 @@
 using namespace shared_tensor;
 using namespace shared_tensor::test;
 using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::MessageMatches;
 
 namespace {
 
@@ -149,6 +153,32 @@ TEST_CASE("more calls that stream, or more WebSockets, than may be are told to c
     const Client client = impatient_client(server);
     auto first = client.stream<double>("sum_of");
     CHECK_THROWS_AS(client.stream<double>("sum_of"), ServerBusy);
+}
+
+TEST_CASE("one client has at most half of the calls that stream", "[client][streams]") {
+    const TemporaryFolder folder;
+    const std::string first_secret(32, 'a'), second_secret(32, 'b');
+    const ExampleDaemon server({"--max-streams", "2", "--token-file",
+                                folder.write("tokens", "first:" + first_secret + "\nsecond:" + second_secret + "\n")});
+    ClientOptions options;
+    options.url = server.url();
+    options.retry = no_retry();
+    options.token = first_secret;
+    const Client first(options);
+    options.token = second_secret;
+    const Client second(options);
+    auto open = first.stream<double>("sum_of");
+    CHECK_THROWS_MATCHES(first.stream<double>("sum_of"), ServerBusy,
+                         MessageMatches(ContainsSubstring("as one client may have")));
+    CHECK(second.stream<double>("sum_of").result() == 0.0);
+    open.cancel();
+    CHECK(eventually([&] {
+        try {
+            return first.stream<double>("sum_of").result() == 0.0;
+        } catch (const ServerBusy&) {
+            return false;
+        }
+    }));
 }
 
 TEST_CASE("a connection that is cut in the middle of a stream fails it on both sides", "[client][streams]") {

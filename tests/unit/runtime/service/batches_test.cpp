@@ -312,6 +312,15 @@ TEST_CASE("a result without a row for each row of the arguments is the function'
               "expected one row for each of the 2 rows of the arguments") != std::string::npos);
 }
 
+TEST_CASE("objects in the lists of a result are no rows", "[service][batches]") {
+    const auto with = [](const char* json) { return codec::Value{Json::parse(json), {}, {}}; };
+    CHECK_NOTHROW(runtime::check_rows(with("[[1], [2]]"), 2));
+    for (const char* json : {R"([{"$object": 0}, {"$object": 1}])", R"({"a": [[{"$object": 0}], []]})"}) {
+        CAPTURE(json);
+        CHECK_THROWS_AS(runtime::check_rows(with(json), 2), InvalidValue);
+    }
+}
+
 TEST_CASE("the tensors of a call have rows, and as many of them", "[service][batches]") {
     Functions functions;
     Server server(functions);

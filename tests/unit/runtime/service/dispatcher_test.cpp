@@ -38,6 +38,10 @@ struct Functions {
         registry.add("cached", held, arg("x"), cached(10s));
         registry.add("one", held, arg("x"), concurrency(1));
         registry.add("brief", held, arg("x"), timeout(10ms));
+        registry.add(
+            "same", [](int x) { return x; }, arg("x"));
+        registry.add("endless", held, arg("x"), timeout(std::chrono::milliseconds::max()),
+                     cached(std::chrono::milliseconds::max()));
     }
     /// Waits while the holds end.
     ~Functions() { go.set(); }
@@ -90,6 +94,36 @@ TEST_CASE("a key runs once, for its principal, method and arguments", "[service]
     CHECK(calls.run("hold", {1}, std::string(256, 'k')) == kInvalid);
     calls.clock.advance(600s);
     CHECK(calls.run("hold", {1}, "k") == 4);
+}
+
+TEST_CASE("the longest times that can be written have no end", "[service]") {
+    Functions functions;
+    functions.go.set();
+    Calls calls(functions.registry);
+    CHECK(calls.run("endless", {1}) == 0);
+    calls.clock.advance(24h);
+    CHECK(calls.run("endless", {1}) == 0);
+}
+
+TEST_CASE("a task is asked for again, and others rejected, without the loss of a task that has ended", "[service]") {
+    Functions functions;
+    runtime::DispatcherOptions options = workers(1, 0);
+    options.tasks.max_tasks = 2;
+    Calls calls(functions.registry, options);
+    const auto submit = [&](const char* function, const char* key) {
+        const Json arguments{1};
+        auto made =
+            calls.dispatcher.submit({function, arguments, {"uid:1", "s-1", {}}, std::nullopt, key, calls.port}, {});
+        auto* info = std::get_if<std::optional<tasks::TaskInfo>>(&made);
+        return info != nullptr && *info ? (*info)->id : std::string();
+    };
+    const std::string ended = submit("same", "a");
+    CHECK(calls.ended(ended).state == tasks::TaskState::completed);
+    const std::string runs = submit("hold", "b");
+    REQUIRE(functions.started.wait());
+    CHECK(submit("same", "c").empty());  // the only worker is busy, and nothing may wait
+    CHECK(submit("hold", "b") == runs);
+    CHECK(submit("same", "a") == ended);
 }
 
 TEST_CASE("a keyed call outlives its caller, but not its deadline", "[service]") {

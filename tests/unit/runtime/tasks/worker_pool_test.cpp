@@ -112,6 +112,15 @@ TEST_CASE("what a job owns is gone when the pool is drained; what it throws cost
     CHECK(pool.stats().finished == 2);
 }
 
+TEST_CASE("a group that is given twice is held once", "[tasks][pool][place]") {
+    WorkerPool pool({.workers = 4});
+    const auto group = make_group(1);
+    const auto held = pool.try_hold({group, {group, Claim::kAll}});
+    REQUIRE(held);
+    CHECK_FALSE(pool.try_hold({group}));
+    CHECK(group->taken == 1);
+}
+
 TEST_CASE("places in a group are held up to its limit, and given back once, moved or not", "[tasks][pool][place]") {
     WorkerPool pool({.workers = 4});
     const auto group = make_group(2);
