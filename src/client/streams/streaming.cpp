@@ -330,8 +330,13 @@ void Streaming::cancel() noexcept {
 std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& core,
                                                    std::shared_ptr<const void> session, std::string_view method,
                                                    const CallArguments& arguments, const CallOptions& options) {
-    core->agree_on_coding(options);
+    if (!options.idempotency_key.empty())
+        throw std::invalid_argument(std::string(method) +
+                                    ": a call with streams has no idempotency key: its items come only once");
     Core::Times times = core->times_of(options);
+    core->agree_on_coding(options);
+    CallOptions once = options;  // a call that was sent is not repeated, because its items may have crossed
+    once.idempotent = false;
     const auto attempt = [&](int&) -> std::shared_ptr<detail::CallerStreams> {
         check_stop(options, method);
         Outgoing request = core->compose(Outgoing::Form::single, 1, options);
@@ -356,7 +361,7 @@ std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& 
         }
         return call;
     };
-    return core->counted(times.start, [&] { return core->retried(options, times, attempt); });
+    return core->counted(times.start, [&] { return core->retried(once, times, attempt); });
 }
 
 }  // namespace shared_tensor::client
