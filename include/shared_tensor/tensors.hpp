@@ -249,8 +249,9 @@ public:
     /// Fetches `name`, or `set/member`, as a file in parallel ranges over several connections. Use it for servers on
     /// other hosts: get() uses one connection, and starts again if it breaks. If a connection breaks, received bytes
     /// are kept and the rest is fetched again; damaged bytes are fetched again too (ClientOptions::retry). All bytes
-    /// are of one version: if new versions interrupt each try, pull() throws TensorExpired. Fetches at most
-    /// ClientOptions::max_answer_bytes. CallOptions::timeout limits the whole pull. Use get() for a set with members of
+    /// are of one version: if new versions interrupt each try, pull() throws TensorExpired.
+    /// ClientOptions::max_answer_bytes does not limit a file; a file larger than the memory that this process may use
+    /// is rejected with RpcError. CallOptions::timeout limits the whole pull. Use get() for a set with members of
     /// complex32 or complex128, which safetensors files cannot hold. Throws std::invalid_argument for invalid options.
     NamedTensor pull(std::string_view name, const PullOptions& options = {}) const;
 

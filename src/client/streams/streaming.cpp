@@ -114,6 +114,7 @@ void Streaming::run() {
     } catch (const std::exception& error) {
         end.reason = error.what();
     }
+    if (setup_.options.stop.stop_requested()) return fail(cancelled(), false);
     const std::string where = setup_.method + ": " + setup_.core->url() + ": ";
     const bool down = setup_.core->is_shut_down();
     if (!down && end.code == net::CloseCode::going_away)  // the server may not have sent its answer
@@ -186,6 +187,7 @@ void Streaming::become_ready(const streams::StreamMessage& stream_message) {
     const ClientOptions& options = setup_.core->options();
     const streams::Window window = options.stream_window;
     state_.with([&](State& now) {
+        if (now.outcome) return;  // cancelled meanwhile: finish() would not close these streams
         for (const streams::StreamInfo& info : stream_message.streams)
             now.flows.push_back(streams::Flow::make(info, !info.reads, window, stream_message.window));
         now.ready = true;
@@ -308,14 +310,17 @@ void Streaming::result(detail::ResultSlot& slot) {
     read_value(std::move(item), slot);
 }
 
+Cancelled Streaming::cancelled() const {
+    return {static_cast<int>(ErrorCode::cancelled), "Cancelled", {},
+            setup_.method + ": the call was cancelled by its client"};
+}
+
 void Streaming::cancel() noexcept {
     if (!process_.is_here()) return;
     try {
         if (state_.with([](const State& now) { return now.outcome.has_value(); })) return;
         say(streams::cancel(setup_.id));
-        fail(Cancelled(static_cast<int>(ErrorCode::cancelled), "Cancelled", {},
-                       setup_.method + ": the call was cancelled by its client"),
-             false);
+        fail(cancelled(), false);
         setup_.socket->close(net::CloseCode::normal, "");
     } catch (const std::exception&) {
         setup_.socket->abort();
@@ -325,8 +330,13 @@ void Streaming::cancel() noexcept {
 std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& core,
                                                    std::shared_ptr<const void> session, std::string_view method,
                                                    const CallArguments& arguments, const CallOptions& options) {
-    core->agree_on_coding(options);
+    if (!options.idempotency_key.empty())
+        throw std::invalid_argument(std::string(method) +
+                                    ": a call with streams has no idempotency key: its items come only once");
     Core::Times times = core->times_of(options);
+    core->agree_on_coding(options);
+    CallOptions once = options;  // a call that was sent is not repeated, because its items may have crossed
+    once.idempotent = false;
     const auto attempt = [&](int&) -> std::shared_ptr<detail::CallerStreams> {
         check_stop(options, method);
         Outgoing request = core->compose(Outgoing::Form::single, 1, options);
@@ -351,7 +361,7 @@ std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& 
         }
         return call;
     };
-    return core->counted(times.start, [&] { return core->retried(options, times, attempt); });
+    return core->counted(times.start, [&] { return core->retried(once, times, attempt); });
 }
 
 }  // namespace shared_tensor::client

@@ -101,6 +101,7 @@ private:
     void fail(Error error, bool then_read = true) {
         finish({{}, std::make_exception_ptr(std::move(error))}, then_read);
     }
+    Cancelled cancelled() const;
     void break_off(std::string_view why);
     std::string required() const;
     void read_value(streams::Item item, detail::ResultSlot& slot) const;

@@ -58,6 +58,7 @@ private:
         net::ClientRequest request;
         request.method = "GET";
         request.path = path_;
+        request.max_response_bytes = static_cast<std::size_t>(Transfer::max_file_bytes());
         if (options_.verify) request.headers.add("Want-Content-Digest", std::string(net::kWantDigest));
         if (!etag_.empty() && !etag_.starts_with("W/")) request.headers.add("If-Match", etag_);
         return request;

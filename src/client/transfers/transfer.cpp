@@ -5,8 +5,19 @@
 #include <utility>
 
 #include "base/log/log.hpp"
+#include "base/system/host.hpp"
 
 namespace shared_tensor::client {
+
+namespace {
+
+[[noreturn]] void throw_too_large(const std::string& path, const std::string& what) {
+    throw RpcError(static_cast<int>(ErrorCode::response_too_large), "Response too large", {},
+                   path + ": " + what + "; a file may have as many bytes as this process may use of memory, " +
+                       std::to_string(Transfer::max_file_bytes()));
+}
+
+}  // namespace
 
 Transfer::Transfer(Core& core, std::string path, const CallOptions& call)
     : core_(&core),
@@ -38,10 +49,17 @@ std::shared_ptr<PooledBuffer> Transfer::take(std::uint64_t bytes) const {
 }
 
 void Transfer::check_size(std::uint64_t bytes) const {
-    if (bytes <= core_->options_.max_answer_bytes) return;
-    throw_failure({net::TransportError::Kind::too_large, true,
-                   "it has " + std::to_string(bytes) + " bytes, more than this client takes"},
-                  path_, core_->url());
+    if (bytes > max_file_bytes()) throw_too_large(path_, "it has " + std::to_string(bytes) + " bytes");
+}
+
+std::uint64_t Transfer::max_file_bytes() {
+    static const std::uint64_t bytes = memory_size();
+    return bytes;
+}
+
+void Transfer::throw_failed(const net::TransportError& error, const std::string& path) const {
+    if (error.kind == net::TransportError::Kind::too_large) throw_too_large(path, error.what());
+    throw_failure(error, {}, path);
 }
 
 void Transfer::count(const CompressionCounts& bytes) const { core_->here().compression.add(bytes); }

@@ -56,7 +56,9 @@ public:
 
     /// Sends one request, with the client's own header fields added. Throws net::TransportError.
     net::ClientResponse send(net::ClientRequest request) const;
-    /// Returns a buffer of at least `bytes`. Throws std::bad_alloc, and RpcError for a size above the client's limit.
+    /// The size of the largest file that is downloaded: the memory that this process may use.
+    static std::uint64_t max_file_bytes();
+    /// Returns a buffer of at least `bytes`. Throws std::bad_alloc, and RpcError for a size above max_file_bytes().
     std::shared_ptr<PooledBuffer> take(std::uint64_t bytes) const;
     /// Throws as take() does.
     void check_size(std::uint64_t bytes) const;
@@ -71,7 +73,7 @@ public:
             try {
                 attempt(number);
             } catch (const net::TransportError& error) {
-                throw_failure(error, {}, path);
+                throw_failed(error, path);
             }
         });
     }
@@ -86,6 +88,8 @@ public:
     const Compression& compression() const { return compression_; }
 
 private:
+    [[noreturn]] void throw_failed(const net::TransportError& error, const std::string& path) const;
+
     Core* const core_;
     const std::string path_;
     const CallOptions* const call_;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <stop_token>
@@ -81,6 +82,7 @@ struct ClientRequest {
     BodyPlace* place = nullptr;   ///< for the body of a 2xx, instead of a buffer of its own; outlives send()
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
     std::stop_token stop{};  ///< when it is requested, the request fails and its connection is closed
+    std::optional<std::size_t> max_response_bytes{};  ///< instead of ClientOptions::max_response_bytes
 };
 
 struct ClientResponse {

@@ -161,11 +161,12 @@ ResponseFrame ClientConnection::read_head(Deadline deadline) {
     fail(Kind::protocol, "the server sends interim answers without end");
 }
 
-std::shared_ptr<PooledBuffer> ClientConnection::read_body(const ResponseFrame& frame, Deadline deadline,
+std::shared_ptr<PooledBuffer> ClientConnection::read_body(const ResponseFrame& frame, const ClientRequest& request,
                                                           BufferPool& buffers) {
+    const std::size_t max_bytes = request.max_response_bytes.value_or(max_response_bytes_);
     try {
-        auto result = net::read_body(*stream_, input_, frame.framing, MinimumRate::until(deadline),
-                                     {max_response_bytes_}, buffers);
+        auto result =
+            net::read_body(*stream_, input_, frame.framing, MinimumRate::until(request.deadline), {max_bytes}, buffers);
         if (const auto* rejection = std::get_if<BodyRejection>(&result)) fail(*rejection);
         auto& body = std::get<std::shared_ptr<PooledBuffer>>(result);
         bytes_in_ += body->size();
@@ -208,7 +209,7 @@ ClientResponse ClientConnection::send(const ClientRequest& request, BufferPool& 
         request.place->headers = frame.headers;
         read_in_place(frame, *request.place, request.deadline);
     }
-    response.body = with_body && !in_place ? read_body(frame, request.deadline, buffers) : buffers.take(0);
+    response.body = with_body && !in_place ? read_body(frame, request, buffers) : buffers.take(0);
     reusable_ = sent == Sent::whole && frame.status != kSwitching && frame.keep_alive && input_.empty() &&
                 !(with_body && until_the_end);
     response.headers = std::move(frame.headers);

@@ -52,7 +52,8 @@ private:
     ResponseFrame read_head(Deadline deadline);
     ResponseFrame read_head_after(Sent sent, Deadline deadline);
     void read_more(Deadline deadline);
-    std::shared_ptr<PooledBuffer> read_body(const ResponseFrame& frame, Deadline deadline, BufferPool& buffers);
+    std::shared_ptr<PooledBuffer> read_body(const ResponseFrame& frame, const ClientRequest& request,
+                                            BufferPool& buffers);
     void read_in_place(const ResponseFrame& frame, BodyPlace& place, Deadline deadline);
 
     std::unique_ptr<Stream> stream_;

@@ -116,6 +116,27 @@ TEST_CASE("ten thousand small tensors come like tokens", "[client][streams]") {
     CHECK_NOTHROW(call.result());
 }
 
+TEST_CASE("a stop while the call opens ends it, however close it comes to the first message", "[client][streams]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    for (int i = 0; i < 600; ++i) {
+        std::stop_source stop;
+        const std::jthread stopping([&, i] {
+            std::this_thread::sleep_for(std::chrono::microseconds(i * 37 % 4000));
+            stop.request_stop();
+        });
+        try {
+            auto call = client.with({.stop = stop.get_token()}).stream<std::int64_t>("count", named("up_to", kEndless));
+            auto numbers = call.reader<std::int64_t>();
+            while (numbers.next()) {
+            }
+            FAIL("an endless stream ended");
+        } catch (const Cancelled&) {
+        }
+    }
+    CHECK(none_runs(server));
+}
+
 TEST_CASE("an error in the middle comes after the items before it, typed", "[client][streams]") {
     const ExampleDaemon server;
     auto call = server.client().stream("tokens", named("count", 100), named("fail_after", 7));

@@ -120,6 +120,18 @@ TEST_CASE("a client that is shut down opens no stream, and does not wait for a s
     CHECK_THROWS_AS(client.stream("sum_of"), TransportFailure);
 }
 
+TEST_CASE("a call with streams that was sent is not repeated, whatever its options allow for other calls",
+          "[client][streams]") {
+    FaultyProxy proxy([](int) { return Harm{.cut_up = 100'000}; });  // in the middle of the request
+    const ExampleDaemon server({"--allowed-host", proxy.authority()});
+    proxy.pass_on_to(server.daemon.port());
+    const Client client = far_client(proxy.url());
+    CHECK_THROWS_AS(client.with({.idempotent = true}).stream("sum_of", std::string(500'000, 'x')), TransportFailure);
+    CHECK(proxy.connections() == 1);
+    CHECK_THROWS_AS(client.with({.idempotency_key = "k"}).stream("sum_of"), std::invalid_argument);
+    CHECK(proxy.connections() == 1);
+}
+
 TEST_CASE("items in shared memory wait for a slow reader longer than a lease without a word, and then go back",
           "[client][streams]") {
     const ExampleDaemon server({"--lease-confirm-within", "3s"});

@@ -263,6 +263,22 @@ TEST_CASE("What the server answers is thrown as its error", "[client][download]"
     CHECK_THROWS_AS(download(gone_later, ranges(1, kFirst / 2)), UnknownOrExpired);
 }
 
+TEST_CASE("A file that is larger than the memory of the host is rejected, and no memory is taken for it",
+          "[client][download]") {
+    for (const char* range : {"bytes 0-9/9223372036854775807", "bytes 0-9/9223372036854775808"}) {
+        const auto claims = [&](const net::ClientRequest&) {
+            auto response = answer(206, "0123456789");
+            response.headers.add("Content-Range", range);
+            return response;
+        };
+        const auto error = thrown_by<RpcError>([&] { download(claims, {}); });
+        CHECK(error.is(ErrorCode::response_too_large));
+    }
+    const auto too_large = thrown_by<RpcError>([] { download(fails(Kind::too_large, true), {}); });
+    CHECK(too_large.is(ErrorCode::response_too_large));
+    CHECK(std::string(too_large.what()).find("this process may use of memory") != std::string::npos);
+}
+
 TEST_CASE("An answer that is not what was asked for is rejected", "[client][download]") {
     BufferPool pool;
     for (const auto& [status, range] : std::vector<std::pair<int, const char*>>{{206, ""},

@@ -238,6 +238,24 @@ TEST_CASE("a server's misbehaviour is an error that says what it was", "[http][t
     CHECK(client.stats().opened == connections);  // no such connection is used twice
 }
 
+TEST_CASE("a request may have a limit of its own for its answer", "[http][tls]") {
+    HandServer server(GENERATE(false, true));
+    auto options = server.options();
+    options.max_response_bytes = 1000;
+    net::Client client(options);
+    for (const std::size_t limit : {999UL, 1001UL, 2000UL}) {
+        const auto answers = answer_once(
+            server, "HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n" + std::string(1001, 'x'), Ending::cut);
+        auto request = text_request("x");
+        request.max_response_bytes = limit;
+        if (limit < 1001) {
+            CHECK(failure_of(client, request).kind == Kind::too_large);
+        } else {
+            CHECK(client.send(request).text().size() == 1001);
+        }
+    }
+}
+
 TEST_CASE("answers of every framing are understood, and their connections are used again if they may be",
           "[http][tls]") {
     const bool has_tls = GENERATE(false, true);
