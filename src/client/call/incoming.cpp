@@ -158,11 +158,16 @@ private:
 
 namespace {
 
-std::size_t leased_in(const json_rpc::Json& result) {
-    std::size_t leased = 0;
-    for_each_lease(result, [&](const codec::Json&, const std::string&) { ++leased; });
-    return leased;
-}
+/// How many tensors with a lease, and how many handles of objects are in a result.
+struct Contents {
+    std::size_t leased = 0, handles = 0;
+    void add(const json_rpc::Json& result) {
+        codec::for_each_marked(result, [this](codec::Marker marker, const codec::Json& place) {
+            if (marker == codec::Marker::object) ++handles;
+            if (marker == codec::Marker::tensor && lease_of(place) != nullptr) ++leased;
+        });
+    }
+};
 
 bool is_frame(const net::ClientResponse& response) {
     const auto type = response.headers.find("Content-Type");
@@ -246,20 +251,30 @@ void AnsweredObjects::read_all(const codec::Json& result) {
 Incoming::Incoming() = default;
 Incoming::Incoming(Incoming&&) noexcept = default;
 
-/// Leases that cannot be released for lack of memory end after a minute, because they were never confirmed.
 Incoming::~Incoming() {
-    if (port_ == nullptr || !port_->has_unread()) return;
+    if (port_ == nullptr) return;
     try {
-        std::vector<std::string> leases;
-        if (responses_.empty()) port_->add_unread(raw_result(), leases);
-        for (const auto& answer : responses_) {
-            if (answer.result() != nullptr) port_->add_unread(*answer.result(), leases);
-        }
-        port_->abandon(leases);
+        if (port_->has_unread()) port_->abandon(unread_leases());
+        if (objects_->count() < handles_)
+            for_each_result([this](const codec::Json& result) { objects_->read_all(result); });
     } catch (const std::exception& error) {
-        log::debug("leases of unread tensors could not be released, so they end after their time limit: ",
+        log::debug("unread tensors or objects could not be released, so they end after their time limit: ",
                    error.what());
     }
+}
+
+template <class Use>
+void Incoming::for_each_result(Use use) const {
+    if (responses_.empty()) return use(raw_result());
+    for (const auto& answer : responses_) {
+        if (answer.result() != nullptr) use(*answer.result());
+    }
+}
+
+std::vector<std::string> Incoming::unread_leases() const {
+    std::vector<std::string> leases;
+    for_each_result([&](const codec::Json& result) { port_->add_unread(result, leases); });
+    return leases;
 }
 
 Incoming Incoming::read(const net::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
@@ -281,10 +296,10 @@ Incoming Incoming::read(const net::ClientResponse& response, const Outgoing& req
     if (around.own_session && nothing_ran(incoming.responses_, request))
         throw SessionRejected{*incoming.responses_.front().error()};
     if (const auto* error = whole_error(incoming.responses_)) throw_error(*error, request.method());
-    std::size_t leased = 0;
-    for (const json_rpc::Response& answer : incoming.responses_)
-        leased += answer.result() != nullptr ? leased_in(*answer.result()) : 0;
-    incoming.port_ = std::make_unique<Port>(ports, std::move(around), frame->tensors, response.body, leased);
+    Contents contents;
+    incoming.for_each_result([&](const json_rpc::Json& result) { contents.add(result); });
+    incoming.handles_ = contents.handles;
+    incoming.port_ = std::make_unique<Port>(ports, std::move(around), frame->tensors, response.body, contents.leased);
     if (!request.is_batch() && request.wants_answer()) {
         const auto& answer = incoming.responses_.front();
         if (answer.id != request.first_id()) throw_foreign(url, response, "its id is that of another request");
@@ -297,7 +312,10 @@ Incoming Incoming::of_value(std::shared_ptr<const json_rpc::Json> value, std::sp
                             std::shared_ptr<const void> owner, const TensorPorts& ports, Surrounding around) {
     Incoming incoming;
     incoming.objects_ = std::make_unique<AnsweredObjects>(around.core);
-    incoming.port_ = std::make_unique<Port>(ports, std::move(around), tensors, std::move(owner), leased_in(*value));
+    Contents contents;
+    contents.add(*value);
+    incoming.handles_ = contents.handles;
+    incoming.port_ = std::make_unique<Port>(ports, std::move(around), tensors, std::move(owner), contents.leased);
     incoming.value_ = std::move(value);
     return incoming;
 }
@@ -333,10 +351,6 @@ void Incoming::read_into(const json_rpc::Json& result, detail::ResultSlot& slot)
     try {
         slot.read(ValueReader(source, codec::JsonSource::node(result)));
     } catch (const InvalidValue& error) {
-        try {
-            objects_->read_all(result);
-        } catch (const InvalidValue&) {  // not a handle: the object ends with its session
-        }
         throw ResultMismatch(error.path, error.expected, error.got);
     }
 }

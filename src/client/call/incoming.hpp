@@ -37,6 +37,8 @@ public:
     ObjectPointer object(const codec::Json& handle) override;
     /// Reads all handles in `result`. Those that nobody has read before are released by the destructor.
     void read_all(const codec::Json& result);
+    /// The number of different handles that were read.
+    std::size_t count() const { return known_.size(); }
 
 private:
     const std::weak_ptr<Core> core_;
@@ -56,20 +58,26 @@ struct Surrounding {
     const CallOptions* fetch = {};  ///< of the call: tensors that did not come with the answer are fetched so; or null
 };
 
+/// The lease with which a tensor came, {"$tensor": {...}}; null if it came without a lease.
+inline const std::string* lease_of(const codec::Json& tensor) {
+    const codec::Json& descriptor = tensor.begin().value();
+    if (!descriptor.is_object()) return nullptr;
+    const auto lease = descriptor.find("lease");
+    return lease != descriptor.end() ? lease->get_ptr<const std::string*>() : nullptr;
+}
+
 /// Calls `use(descriptor, lease)` for each tensor of `result` that came with a lease.
 template <class Use>
 void for_each_lease(const codec::Json& result, Use use) {
     codec::for_each_marked(result, [&](codec::Marker marker, const codec::Json& place) {
-        const codec::Json& descriptor = place.begin().value();
-        if (marker != codec::Marker::tensor || !descriptor.is_object()) return;
-        const auto lease = descriptor.find("lease");
-        if (lease != descriptor.end() && lease->is_string())
-            use(descriptor, lease->template get_ref<const std::string&>());
+        const std::string* const lease = marker == codec::Marker::tensor ? lease_of(place) : nullptr;
+        if (lease != nullptr) use(place.begin().value(), *lease);
     });
 }
 
 /// The answer to one request. Belongs to one thread at a time; tensors that were read from it may live longer. Reading
-/// a tensor twice returns the same tensor. The destructor releases the leases of tensors that were not read.
+/// a tensor twice returns the same tensor. The destructor releases the leases of tensors, and the handles of objects,
+/// that were not read. What cannot be released, for lack of memory, ends after the server's time limit.
 class Incoming {
 public:
     Incoming(Incoming&&) noexcept;
@@ -98,11 +106,15 @@ private:
     class Port;
     Incoming();
     void read_into(const json_rpc::Json& result, detail::ResultSlot& slot) const;
+    template <class Use>
+    void for_each_result(Use use) const;
+    std::vector<std::string> unread_leases() const;
 
     std::vector<json_rpc::Response> responses_;    ///< empty if the answer is a single value or tensor
     std::shared_ptr<const json_rpc::Json> value_;  ///< from of_value(); else null
     std::unique_ptr<Port> port_;
     std::unique_ptr<AnsweredObjects> objects_;
+    std::size_t handles_ = 0;  ///< how many handles of objects are in the results
 };
 
 }  // namespace shared_tensor::client

@@ -19,6 +19,23 @@ using namespace shared_tensor::test;
 
 namespace {
 
+/// The first of several objects. Its codec throws an exception of its own after it.
+struct FirstOnly {};
+
+}  // namespace
+
+template <>
+struct shared_tensor::Codec<FirstOnly> {
+    static FirstOnly read(const ValueReader& reader) {
+        const Object first = Codec<Object>::read(reader.element(0));
+        throw std::runtime_error("no more than " + first.type());
+    }
+    static void write(ValueWriter writer, const FirstOnly&) { writer.null(); }
+    static void schema(ValueWriter writer) { writer.object(); }
+};
+
+namespace {
+
 /// A daemon, and things in it whose end is seen as the end of a run: most under the daemon's name.
 struct Things {
     explicit Things(const Words& options = {}) : daemon(options) {}
@@ -79,6 +96,23 @@ TEST_CASE_METHOD(Things, "Many handles are released in few requests, and those t
     CHECK_THROWS_AS(client.call<double>("make_thing", daemon.name), ResultMismatch);
     CHECK_THROWS_AS(client.call<std::vector<std::string>>("make_things", daemon.name, 2), ResultMismatch);
     CHECK(daemon.until("ended", 504));
+}
+
+TEST_CASE_METHOD(Things, "Handles in results that nobody reads, or reads to their end, are given back",
+                 "[client][objects]") {
+    client.call("make_things", daemon.name, 3);  // a result that is ignored
+    CHECK(handles_become(0));
+    {
+        Batch batch = client.batch();
+        batch.add<std::vector<Object>>("make_things", daemon.name, 4);
+        batch.send();
+    }
+    CHECK(handles_become(0));
+    CHECK_THROWS_AS(client.call<FirstOnly>("make_things", daemon.name, 5), std::runtime_error);
+    CHECK(handles_become(0));
+    const auto kept = client.call<std::vector<Object>>("make_things", daemon.name, 2);
+    CHECK(total("handles") == 2);
+    CHECK(name_of(kept[0]) == daemon.name);
 }
 
 TEST_CASE_METHOD(Things, "Handles of items that nobody read are given back", "[client][objects][streams]") {
