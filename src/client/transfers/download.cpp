@@ -30,6 +30,7 @@ constexpr std::uint64_t kLittle = 4;       // a piece of a swarm that lacks at m
 constexpr std::size_t kWorthwhile = 4096;  // after this many bytes the next try may follow at once
 constexpr int kTriesInRanges = 2;          // of a file that changes; later tries use one request
 constexpr int kMostTries = 8;
+constexpr int kMostBusy = 5;  // answers of this kind to one question about a swarm
 constexpr std::size_t kAll = std::numeric_limits<std::int64_t>::max();
 constexpr const char* kOtherRange = "the server sent another range than the one that was asked for";
 
@@ -188,21 +189,33 @@ private:
         return std::make_shared<PooledBuffer>(given.owner(), given.mutable_data(), static_cast<std::size_t>(size_));
     }
 
-    /// False if the server has no place for another receiver, or knows nothing of swarms.
-    bool fetch_by_swarm() {
-        const auto ask = [&](const std::string& report) {
-            std::string answer;
+    /// Sends a report of a swarm and returns the answer. Throws NoSwarm if the server has no place for another receiver
+    /// or knows nothing of swarms, which it says to the first report, and if it stays busy.
+    std::string ask_about_swarm(const std::string& report) {
+        std::string answer;
+        int busy = 0;
+        try {
             transfer_.until_it_holds(path_, [&](int) {
                 net::ClientRequest question = request();
                 question.method = "POST";
                 question.text = report;
                 const net::ClientResponse response = transfer_.send(std::move(question));
-                if (response.status == 405 || response.status == 503) throw NoSwarm();
+                const bool is_busy = response.status == 503;
+                if (!is_in_swarm_ && (response.status == 405 || is_busy)) throw NoSwarm();
+                if (is_busy && ++busy == kMostBusy) throw NoSwarm();
                 check_status(response);
                 answer = response.text();
             });
-            return answer;
-        };
+        } catch (const ServerBusy&) {
+            throw NoSwarm();
+        }
+        is_in_swarm_ = true;
+        return answer;
+    }
+
+    /// False if the server has no place for another receiver: then missing_ is what this one still lacks.
+    bool fetch_by_swarm() {
+        const auto ask = [&](const std::string& report) { return ask_about_swarm(report); };
         const auto complete = [&](const net::ByteRange& range) {
             const auto missing = missing_in(range);
             if (bytes_in(missing) > range.count / kLittle) return false;
@@ -216,14 +229,15 @@ private:
             fetch_uncounted(range);
             arrived(range);
         };
-        const Swarm::Source source{ask, complete, fetch_whole, arrived};
-        const std::uint64_t before = size_ - bytes_in(missing_);
+        const Swarm::Source source{ask, complete, fetch_whole, arrived, transfer_.deadline(), transfer_.stop()};
+        Swarm swarm(options_, transfer_.tls(), source, first_.body);
         try {
-            Swarm(options_, transfer_.tls(), source, first_.body).run();
+            swarm.run();
             return true;
         } catch (const NoSwarm&) {
-            log::info(path_, ": the server takes no further receiver into a swarm; all bytes are fetched from it");
-            count_.set(before, size_);
+            log::info(path_, ": the server has no place in a swarm for this receiver; the rest is fetched from it");
+            missing_ = swarm.missing([this](const net::ByteRange& range) { return missing_in(range); });
+            count_.set(size_ - bytes_in(missing_), size_);
             return false;
         }
     }
@@ -386,6 +400,7 @@ private:
     std::optional<KnownBytes> known_;        // of the previous version
     std::vector<net::ByteRange> missing_;    // after the first answer and the previous version, in the file's order
     std::atomic<bool> base_is_kept_{false};  // by the server, as far as is known
+    std::atomic<bool> is_in_swarm_{false};   // the server has answered a report
     net::ClientResponse first_;              // its body becomes the body of the whole file
     std::string etag_;
     std::uint64_t size_ = 0;

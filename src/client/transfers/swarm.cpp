@@ -33,12 +33,13 @@ Swarm::Swarm(const PullOptions& options, const TlsOptions& tls, const Source& so
       tls_client_(tls.certificate.empty() ? nullptr : net::TlsClient::load(tls)),
       source_(source),
       file_(std::move(file)),
-      relay_(*options.swarm, tls, file_) {}
+      relay_(*options.swarm, tls, file_),
+      ends_(failed_.get_token(), source.stop) {}
 
 /// After a failure the server notices by itself that this receiver is gone.
 Swarm::~Swarm() {
     const std::string mine = receiver_.with([](const std::string& id) { return id; });
-    if (mine.empty() || failed_) return;
+    if (mine.empty() || has_failed()) return;
     try {
         source_.ask(report(mine, {}, {}, true));
     } catch (...) {  // the file may have changed meanwhile, which is thrown as well
@@ -94,7 +95,7 @@ net::ByteRange Swarm::range_of(std::uint64_t piece) const {
 }
 
 /// False if the relay is not reached, has not the piece or sends other bytes.
-bool Swarm::fetch_from_relay(const Step& step) const {
+bool Swarm::fetch_from_relay(const Step& step) {
     const std::size_t path = step.from.find('/', step.from.find("//") + 2);
     std::optional<net::Endpoint> endpoint;
     try {
@@ -119,7 +120,9 @@ bool Swarm::fetch_from_relay(const Step& step) const {
     request.method = "GET";
     request.path = step.from.substr(path) + '/' + std::to_string(*step.piece);
     request.place = &place;
-    request.deadline = real_clock().now() + kPieceTime;
+    request.deadline = std::min(source_.deadline, real_clock().now() + kPieceTime);
+    request.stop = ends_.token();
+    from_relays_.with([&](auto& pieces) { pieces.insert(*step.piece); });
     try {
         const net::ClientResponse response = peer->send(request);
         if (response.status != 200 || place.filled != place.memory.size()) return false;
@@ -141,7 +144,7 @@ void Swarm::add(std::uint64_t piece) {
 /// Fetches pieces until none is missing. `step` is the first.
 void Swarm::work(Step step) {
     Pieces got, lost;
-    for (; step.missing > 0 && !failed_; step = ask(std::exchange(got, {}), std::exchange(lost, {}))) {
+    for (; step.missing > 0 && !has_failed(); step = ask(std::exchange(got, {}), std::exchange(lost, {}))) {
         if (!step.piece) {
             std::this_thread::sleep_for(kPause);
             continue;
@@ -157,9 +160,10 @@ void Swarm::work(Step step) {
         const bool was_there = relay_.has(*step.piece), from_relay = !was_there && !step.from.empty();
         if (!was_there && !from_relay) source_.fetch(range);
         const bool is_there = !from_relay || fetch_from_relay(step);
-        (is_there ? got : lost).push_back(*step.piece);
         if (is_there) add(*step.piece);
         if (is_there && from_relay) source_.arrived(range);
+        if (has_failed()) return;  // a relay whose request was stopped is not reported
+        (is_there ? got : lost).push_back(*step.piece);
     }
 }
 
@@ -176,7 +180,37 @@ Swarm::Pieces Swarm::complete_pieces() {
     return all;
 }
 
+Swarm::Ranges Swarm::missing(const std::function<Ranges(const net::ByteRange& range)>& missing_before) const {
+    if (piece_bytes_ == 0) return missing_before({0, file_->size()});
+    Ranges all;
+    const auto add_range = [&](const net::ByteRange& range) {
+        if (!all.empty() && all.back().first + all.back().count == range.first) {
+            all.back().count += range.count;
+        } else {
+            all.push_back(range);
+        }
+    };
+    for (std::uint64_t piece = 0; piece < pieces_of(piece_bytes_); ++piece) {
+        if (relay_.has(piece)) continue;
+        const bool is_overwritten = from_relays_.with([&](const auto& pieces) { return pieces.contains(piece); });
+        const net::ByteRange whole = range_of(piece);
+        for (const net::ByteRange& range : is_overwritten ? Ranges{whole} : missing_before(whole))
+            add_range(range);
+    }
+    return all;
+}
+
 void Swarm::run() {
+    try {
+        fetch_all();
+    } catch (...) {
+        failed_.request_stop();
+        throw;
+    }
+    linger();
+}
+
+void Swarm::fetch_all() {
     const Step first = ask({}, {});
     piece_bytes_ = first.piece_bytes;
     left_ = pieces_of(piece_bytes_);
@@ -188,7 +222,7 @@ void Swarm::run() {
             try {
                 work(number < begun.size() ? begun[number] : ask({}, {}));
             } catch (...) {
-                failed_ = true;  // the others end with the pieces that they fetch
+                failed_.request_stop();  // the others end with the pieces that they fetch from the server
                 throw;
             }
         });
@@ -197,7 +231,6 @@ void Swarm::run() {
     }
     if (left_ > 0)
         throw ProtocolFailure("the server says that all pieces of the file are there, and some are not", true);
-    linger();
 }
 
 void Swarm::linger() {

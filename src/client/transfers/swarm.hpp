@@ -7,9 +7,12 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <vector>
 
+#include "base/concurrency/at_end.hpp"
+#include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "client/transfers/relay.hpp"
 #include "client/transfers/transfer.hpp"
@@ -30,7 +33,10 @@ public:
         std::function<bool(const net::ByteRange& range)> complete;
         std::function<void(const net::ByteRange& range)> fetch;
         std::function<void(const net::ByteRange& range)> arrived;  ///< called for what another receiver passed on
+        SteadyTime deadline = SteadyTime::max();  ///< of the transfer, for requests to other receivers, as the next
+        std::stop_token stop{};
     };
+    using Ranges = std::vector<net::ByteRange>;
     /// `options`, `tls` and `source` outlive it. `file` has the size of the file. `tls`: of this process; without a
     /// certificate relays use plain HTTP. Throws std::system_error if it cannot listen, and std::invalid_argument for
     /// bad certificates.
@@ -40,6 +46,9 @@ public:
     /// Blocks until the file is complete, and then until no other receiver lacks pieces, but no longer than
     /// SwarmOptions::linger.
     void run();
+    /// After run() threw: the parts of the file that are not there, in order. `missing_before` returns the parts of a
+    /// range that were not there when run() began.
+    Ranges missing(const std::function<Ranges(const net::ByteRange& range)>& missing_before) const;
 
 private:
     struct Step {
@@ -55,10 +64,12 @@ private:
     /// How many pieces of this size the file has.
     std::uint64_t pieces_of(std::uint64_t piece_bytes) const;
     net::ByteRange range_of(std::uint64_t piece) const;
-    bool fetch_from_relay(const Step& step) const;
+    bool fetch_from_relay(const Step& step);
     void add(std::uint64_t piece);
     Pieces complete_pieces();
     void work(Step step);
+    void fetch_all();
+    bool has_failed() const { return failed_.stop_requested(); }
     void linger();
 
     const PullOptions& options_;
@@ -69,9 +80,11 @@ private:
     Guarded<std::string> receiver_;  // as the server names it; empty: it knows nothing of this one yet
     Relay relay_;
     std::atomic<std::uint64_t> left_{0};  // pieces that have not arrived
-    std::atomic<bool> failed_{false};
-    Guarded<std::set<std::uint64_t>> under_way_;                                  // the pieces that a thread fetches
-    mutable Guarded<std::map<std::string, std::shared_ptr<net::Client>>> peers_;  // by the relay's address
+    std::stop_source failed_;
+    const EitherStop ends_;                         // failed, or stopped by the caller
+    Guarded<std::set<std::uint64_t>> under_way_;    // the pieces that a thread fetches
+    Guarded<std::set<std::uint64_t>> from_relays_;  // the pieces of which another receiver may have sent bytes
+    Guarded<std::map<std::string, std::shared_ptr<net::Client>>> peers_;  // by the relay's address
 };
 
 }  // namespace shared_tensor::client

@@ -83,6 +83,7 @@ public:
     const Clock& clock() const { return core_->clock(); }
     SteadyTime start() const { return times_.start; }
     SteadyTime deadline() const { return times_.deadline; }
+    const std::stop_token& stop() const { return call_->stop; }
     const TlsOptions& tls() const { return core_->options_.tls; }
     /// How files are compressed on their way.
     const Compression& compression() const { return compression_; }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/transfers/relay.hpp"
 #include "net/message/fields.hpp"
 #include "protocol/json_rpc/error.hpp"
 #include "protocol/json_rpc/message.hpp"
@@ -160,6 +161,28 @@ client::Downloaded download(FileServer& server, const PullOptions& options = {})
     return download([&](const net::ClientRequest& request) { return server.send(request); }, options);
 }
 
+/// A server of a swarm of which one receiver asks, whose reports are answered by `answers`; the last goes on for ever.
+/// Any thread.
+class SwarmServer {
+public:
+    SwarmServer(FileServer& files, std::vector<Json> answers) : files_(files), answers_(std::move(answers)) {}
+
+    net::ClientResponse send(const net::ClientRequest& request) {
+        if (request.method != "POST") return files_.send(request);
+        const Json answer = answers_.at(std::min(reports++, answers_.size() - 1));
+        if (!answer.is_null()) return test::answer(200, answer.dump());
+        std::string text;
+        json_rpc::print(json_rpc::Response{nullptr, json_rpc::busy(std::chrono::milliseconds(1))}, text);
+        return test::answer(503, text);
+    }
+
+    std::atomic<std::size_t> reports{0};
+
+private:
+    FileServer& files_;
+    const std::vector<Json> answers_;
+};
+
 /// Whether all bytes of the server's newest version came.
 bool is_whole(FileServer& server, const PullOptions& options = {}) {
     return server.sent_whole(download(server, options));
@@ -244,6 +267,63 @@ TEST_CASE("Who does not verify asks for no digest, and who gets none goes on", "
     CHECK_FALSE(is_whole(server, ranges(1, kFirst, false)));
     silent.digests = false;
     CHECK(is_whole(silent));
+}
+
+TEST_CASE("What a swarm brought is kept when it has no more place, but no bytes that were not checked",
+          "[client][download][swarm]") {
+    constexpr std::size_t kPiece = std::size_t{1} << 20, kPieces = 4;
+    FileServer files(kPieces * kPiece);
+    std::vector<std::byte> other(kPieces * kPiece, std::byte{7});
+    auto passed_on = std::make_shared<PooledBuffer>(nullptr, other.data(), other.size());
+    passed_on->resize(other.size());
+    PullOptions options = ranges(1, kPiece);
+    options.swarm = SwarmOptions{.host = "127.0.0.1", .trusted = true};
+    client::Relay relay(*options.swarm, {}, passed_on);
+    relay.add(0, kPiece);
+    const auto step = [&](std::uint64_t missing, const Json& more = Json::object()) {
+        Json answer{{"receiver", "r"}, {"piece_bytes", kPiece}, {"missing", missing}, {"unfinished", 0}};
+        answer.update(more);
+        return answer;
+    };
+    const Json from_relay{{"piece", 0},
+                          {"digest", std::string(32, '0')},
+                          {"from", "http://127.0.0.1:" + std::to_string(relay.port()) + "/swarm/" + relay.key()}};
+    const Json busy;
+    const auto send_with = [&](SwarmServer& server) {
+        return [&](const net::ClientRequest& request) { return server.send(request); };
+    };
+    SECTION("after bytes of another receiver that are wrong") {
+        SwarmServer server(files, {step(kPieces, from_relay), step(kPieces), busy});
+        CHECK(files.sent_whole(download(send_with(server), options)));
+    }
+    SECTION("after a piece from the server, which comes once") {
+        SwarmServer server(files, {step(kPieces, {{"piece", 2}}), step(kPieces), busy});
+        CHECK(files.sent_whole(download(send_with(server), options)));
+        CHECK(files.sent == kPieces * kPiece);
+    }
+    SECTION("at once, if the first report is rejected") {
+        SwarmServer server(files, {busy});
+        CHECK(files.sent_whole(download(send_with(server), options)));
+        CHECK(server.reports == 1);
+        CHECK(files.sent == kPieces * kPiece);
+    }
+}
+
+TEST_CASE("A receiver stays in its swarm when the server is busy for a moment", "[client][download][swarm]") {
+    constexpr std::size_t kPiece = std::size_t{1} << 20;
+    FileServer files(2 * kPiece);
+    const auto step = [&](std::uint64_t missing, std::uint64_t piece) {
+        return Json{
+            {"receiver", "r"}, {"piece_bytes", kPiece}, {"missing", missing}, {"unfinished", 0}, {"piece", piece}};
+    };
+    Json done = step(0, 0);
+    done.erase("piece");
+    SwarmServer server(files, {step(2, 0), nullptr, nullptr, step(1, 1), step(1, 1), step(1, 1), step(1, 1), step(1, 1),
+                               step(1, 1), step(1, 1), step(1, 1), done});
+    PullOptions options = ranges(1, kPiece);
+    options.swarm = SwarmOptions{.host = "127.0.0.1"};
+    CHECK(files.sent_whole(download([&](const net::ClientRequest& request) { return server.send(request); }, options)));
+    CHECK(server.reports > 11);  // and the last one leaves the swarm
 }
 
 TEST_CASE("A file that changes with each request comes by one request", "[client][download]") {

@@ -1,5 +1,9 @@
 #include "client/transfers/swarm.hpp"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
@@ -8,6 +12,8 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,6 +21,7 @@
 
 #include "base/bytes/digest.hpp"
 #include "base/bytes/ids.hpp"
+#include "base/system/unique_fd.hpp"
 #include "client/transfers/relay.hpp"
 
 using namespace shared_tensor;
@@ -160,6 +167,47 @@ TEST_CASE("a receiver that the server of a swarm has forgotten goes on as a new 
         CHECK(at_once == 1);  // another fetch could replace bytes that were checked
         CHECK(std::set<std::uint64_t>(fetched.begin(), fetched.end()).size() == kPieces - 1);
     }
+}
+
+TEST_CASE("a slow receiver delays neither a stop nor the error of another thread", "[client][swarm]") {
+    enum class End { stop, deadline, failure };
+    const End end = GENERATE(End::stop, End::deadline, End::failure);
+    std::vector<std::byte> memory(kPieces * kPiece);
+    PullOptions options;
+    options.swarm = SwarmOptions{.host = "127.0.0.1"};
+    UniqueFd silent(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));  // takes connections and never answers
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    REQUIRE(::bind(silent.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0);
+    REQUIRE(::listen(silent.get(), 16) == 0);
+    REQUIRE(::getsockname(silent.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    const ReceiverJson first{
+        {"receiver", "r"},    {"piece_bytes", kPiece},
+        {"missing", kPieces}, {"unfinished", 0},
+        {"piece", 0},         {"from", "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/swarm/key"},
+        {"digest", "0"}};
+    std::stop_source stop;
+    std::atomic<int> questions{0};
+    const auto begun = real_clock().now();
+    const auto is_over = [&] { return real_clock().now() - begun > std::chrono::milliseconds(100); };
+    const auto ask = [&](const std::string& report) -> std::string {
+        if (questions++ == 0) return first.dump();
+        const bool is_lost = !ReceiverJson::parse(report)["lost"].empty();
+        if (is_lost || (end == End::failure && is_over())) throw std::runtime_error("the transfer has ended");
+        if (end == End::stop && is_over()) stop.request_stop();
+        ReceiverJson waits = first;
+        waits.erase("piece");
+        return waits.dump();
+    };
+    client::Swarm::Source source{ask, [](const net::ByteRange&) { return false; }, [](const net::ByteRange&) {},
+                                 [](const net::ByteRange&) {}};
+    if (end == End::deadline) source.deadline = begun + std::chrono::milliseconds(100);
+    source.stop = stop.get_token();
+    client::Swarm swarm(options, {}, source, file_in(memory));
+    CHECK_THROWS_AS(swarm.run(), std::runtime_error);
+    CHECK(real_clock().now() - begun < std::chrono::seconds(5));
 }
 
 TEST_CASE("answers about a swarm that contradict each other or the file are rejected", "[client][swarm]") {
