@@ -311,7 +311,9 @@ void Streaming::result(detail::ResultSlot& slot) {
 }
 
 Cancelled Streaming::cancelled() const {
-    return {static_cast<int>(ErrorCode::cancelled), "Cancelled", {},
+    return {static_cast<int>(ErrorCode::cancelled),
+            "Cancelled",
+            {},
             setup_.method + ": the call was cancelled by its client"};
 }
 

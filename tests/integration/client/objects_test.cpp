@@ -28,7 +28,7 @@ template <>
 struct shared_tensor::Codec<FirstOnly> {
     static FirstOnly read(const ValueReader& reader) {
         const Object first = Codec<Object>::read(reader.element(0));
-        throw std::runtime_error("no more than " + first.type());
+        throw std::runtime_error("no more than " + std::string(first.type()));
     }
     static void write(ValueWriter writer, const FirstOnly&) { writer.null(); }
     static void schema(ValueWriter writer) { writer.object(); }

@@ -274,7 +274,7 @@ TEST_CASE("What a swarm brought is kept when it has no more place, but no bytes 
     constexpr std::size_t kPiece = std::size_t{1} << 20, kPieces = 4;
     FileServer files(kPieces * kPiece);
     std::vector<std::byte> other(kPieces * kPiece, std::byte{7});
-    auto passed_on = std::make_shared<PooledBuffer>(nullptr, other.data(), other.size());
+    auto passed_on = std::make_shared<PooledBuffer>(std::shared_ptr<const void>(), other.data(), other.size());
     passed_on->resize(other.size());
     PullOptions options = ranges(1, kPiece);
     options.swarm = SwarmOptions{.host = "127.0.0.1", .trusted = true};
@@ -354,7 +354,7 @@ TEST_CASE("A file that is larger than the memory of the host is rejected, and no
         const auto error = thrown_by<RpcError>([&] { download(claims, {}); });
         CHECK(error.is(ErrorCode::response_too_large));
     }
-    const auto too_large = thrown_by<RpcError>([] { download(fails(Kind::too_large, true), {}); });
+    const auto too_large = thrown_by<RpcError>([] { download(fails(net::TransportError::Kind::too_large, true), {}); });
     CHECK(too_large.is(ErrorCode::response_too_large));
     CHECK(std::string(too_large.what()).find("this process may use of memory") != std::string::npos);
 }
