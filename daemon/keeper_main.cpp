@@ -276,7 +276,7 @@ private:
         while (std::optional<Message> message = messages_.next()) {
             if (message->value("READY") == "1") {
                 was_ready_ = true;
-                ready_at_ = Clock::now();
+                if (!ready_at_) ready_at_ = Clock::now();  // it says so again after a reload
             }
             const std::string name = message->value("FDNAME").value_or("");
             if (message->value("FDSTORE") == "1" && message->descriptors.size() == 1) {

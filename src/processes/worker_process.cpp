@@ -138,7 +138,10 @@ std::string WorkerProcess::how(const siginfo_t& end) const {
     const ssize_t got = is_ready_ ? ::recv(control_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT) : 0;
     if (got <= 0) return text_of(end);
     const std::string_view written(buffer.data(), static_cast<std::size_t>(got));
-    if (written == kHangs) return "was ended because 16 of its calls ignored their cancellation for 5 s";
+    if (written == kHangs) {
+        return "was ended because " + std::to_string(kMostHanging) + " of its calls ignored their cancellation for " +
+               std::to_string(kHangTime.count()) + " s";
+    }
     return text_of(end) + " in the function " + std::string(written);
 }
 

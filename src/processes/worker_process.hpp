@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include <chrono>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +22,9 @@ inline constexpr const char* kSocketVariable = "SHARED_TENSOR_WORKER_SOCKET";
 /// the function's name; if its calls hang, kHangs.
 inline constexpr int kControl = 3;
 inline constexpr std::string_view kHangs = "\n";
+/// A worker ends when so many calls have ignored their cancellation or deadline for that time.
+inline constexpr std::size_t kMostHanging = 16;
+inline constexpr std::chrono::seconds kHangTime{5};
 
 /// The environment of this process, without the variable of a worker's socket.
 std::vector<std::string> environment();

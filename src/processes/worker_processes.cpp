@@ -80,7 +80,8 @@ bool is_closed(const UniqueFd& control, std::chrono::milliseconds limit) {
     pollfd waits{control.get(), POLLIN, 0};
     if (::poll(&waits, 1, static_cast<int>(limit.count())) <= 0) return false;
     char byte = 0;
-    return ::read(control.get(), &byte, 1) == 0;
+    const ssize_t got = ::read(control.get(), &byte, 1);
+    return got == 0 || (got < 0 && errno != EINTR);
 }
 
 bool send_all(const UniqueFd& control, std::string_view text) {
@@ -96,10 +97,9 @@ bool send_all(const UniqueFd& control, std::string_view text) {
 /// Waits until the other process wants this one to end. Ends the process if too many calls hang: their threads cannot
 /// be ended in another way.
 void serve_until_end_of(const UniqueFd& control) {
-    constexpr std::size_t kMost = 16;
-    constexpr std::chrono::seconds kPatience{5};
     while (!is_closed(control, std::chrono::seconds(1))) {
-        if (processes::hanging_calls(real_clock().now(), kPatience) < kMost) continue;
+        const std::size_t hanging = processes::hanging_calls(real_clock().now(), processes::kHangTime);
+        if (hanging < processes::kMostHanging) continue;
         (void)send_all(control, processes::kHangs);
         ::_exit(1);
     }

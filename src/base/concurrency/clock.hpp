@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <string_view>
@@ -31,10 +32,10 @@ inline const Clock& real_clock() {
     return *clock;
 }
 
-/// `time` later than `now`; the end of all time if that cannot be expressed.
-inline SteadyTime later(SteadyTime now, std::chrono::milliseconds time) {
-    const auto most = std::chrono::floor<std::chrono::milliseconds>(SteadyTime::max() - now);
-    return time < most ? now + time : SteadyTime::max();
+/// Returns `now` + `wait`, with `wait` limited to 0 to 365 days: a longer wait could overflow the clock.
+inline SteadyTime later(SteadyTime now, std::chrono::milliseconds wait) {
+    return now +
+           std::clamp(wait, std::chrono::milliseconds(0), std::chrono::milliseconds(std::chrono::hours(24 * 365)));
 }
 
 /// "2026-01-02T03:04:05.678Z" (ISO 8601, UTC, milliseconds).

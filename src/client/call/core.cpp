@@ -30,10 +30,6 @@ constexpr milliseconds kStartPause{50};  // between tries as long as the server 
 
 }  // namespace
 
-SteadyTime later(SteadyTime now, milliseconds wait) {
-    return now + std::clamp(wait, milliseconds(0), milliseconds(std::chrono::hours(24 * 365)));
-}
-
 void wait_in_steps(milliseconds time, milliseconds longest, const std::function<bool(milliseconds step)>& ask) {
     const SteadyTime deadline = later(real_clock().now(), time);
     bool done = false;

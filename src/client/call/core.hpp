@@ -43,9 +43,6 @@ std::vector<Receipt::Transport> read_transports(std::string_view field);
 /// Fills `receipt` from the header fields of an answer. `copied`: bytes that the client copied for the request.
 void note_answer(Receipt& receipt, const net::Headers& headers, std::uint64_t copied);
 
-/// Returns `now` + `wait`, with `wait` limited to 0 to 365 days: a longer wait could overflow the clock.
-SteadyTime later(SteadyTime now, std::chrono::milliseconds wait);
-
 /// The longest wait in the server of one request, which is below the server's limit, and the time for its answer in
 /// addition.
 inline constexpr std::chrono::milliseconds kLongestWait{20'000}, kAnswerTime{10'000};

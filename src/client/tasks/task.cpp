@@ -151,7 +151,7 @@ std::optional<TaskStatus> TaskHandle::hear(Steady::time_point until) const {
 
 TaskStatus TaskHandle::wait(milliseconds time) const {
     if (report_ && time > milliseconds(0)) {
-        if (const auto heard = hear(client::later(Steady::now(), time))) return *heard;
+        if (const auto heard = hear(later(Steady::now(), time))) return *heard;
     }
     std::optional<TaskStatus> last;
     client::wait_in_steps(time, report_ ? kReportInterval : client::kLongestWait, [&](milliseconds step) {

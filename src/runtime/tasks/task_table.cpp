@@ -208,7 +208,8 @@ void TaskTable::State::remove(Task& task, Aftermath& after) {
 Task& TaskTable::State::first_to_remove(const TaskLimits& limits) const {
     Task* first = nullptr;
     if (largest != nullptr && largest->second.is_above_half(limits)) first = largest->second.by_end.begin()->second;
-    return first != nullptr && is_terminal(first->info.state) ? *first : *by_end.begin()->second;
+    const bool may_go = first != nullptr && is_terminal(first->info.state) && first->ended != newest_outcome;
+    return may_go ? *first : *by_end.begin()->second;
 }
 
 void TaskTable::State::keep_bounds(const TaskLimits& limits, Aftermath& after) {

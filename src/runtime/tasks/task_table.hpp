@@ -73,10 +73,10 @@ public:
 ///
 /// Retention: a finished task is removed when its ttl is over. If there are too many tasks, or their outcomes take too
 /// many bytes, the tasks that finished first are removed first: of the owner that has more than half of the tasks or of
-/// the bytes, if there is one. The newest outcome is kept even if it alone exceeds the
-/// limit of bytes. Unfinished tasks are never removed. A change wakes only threads that wait for that task. An id is
-/// "t-" and 128 random bits. Each step takes at most logarithmic time in the number of tasks. Thread safety: all
-/// methods from any thread; only wait() blocks.
+/// the bytes, if there is one. The newest outcome is kept even if it alone exceeds the limit of bytes. Unfinished tasks
+/// are never removed. A change wakes only threads that wait for that task. An id is "t-" and 128 random bits. Each step
+/// takes at most logarithmic time in the number of tasks. Thread safety: all methods from any thread; only wait()
+/// blocks.
 class TaskTable {
 public:
     /// `records`, if not null, outlives the table.
@@ -86,7 +86,7 @@ public:
     /// Returns the id; nullopt if there are max_tasks unfinished tasks, or after close(). Call keep_bounds() or
     /// forget() when it is known whether the run of the task was accepted.
     std::optional<std::string> create(NewTask task);
-    void keep_bounds();
+    void keep_bounds();  ///< removes finished tasks while there are too many tasks
 
     /// Sets a callback, called after a task has started, reported progress, ended or been cancelled. It runs on the
     /// thread of that change, without a lock, and must not block. Set it before the first task.

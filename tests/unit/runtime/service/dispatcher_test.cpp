@@ -96,7 +96,7 @@ TEST_CASE("a key runs once, for its principal, method and arguments", "[service]
     CHECK(calls.run("hold", {1}, "k") == 4);
 }
 
-TEST_CASE("the longest times that can be written have no end", "[service]") {
+TEST_CASE("the longest times that can be written are long", "[service]") {
     Functions functions;
     functions.go.set();
     Calls calls(functions.registry);
