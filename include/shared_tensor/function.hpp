@@ -17,7 +17,7 @@ namespace shared_tensor {
 
 /// The reason why a call could not be bound, or failed.
 struct CallFailure {
-    enum class Kind { invalid_params, threw, out_of_memory, cancelled };
+    enum class Kind { invalid_params, threw, out_of_memory, cancelled, busy };
     Kind kind = Kind::threw;
     std::string parameter, expected, got;  ///< for invalid_params; parameter with its inner path: "boxes[2].x"
     std::string type, message;             ///< for threw: the C++ type and what()

@@ -30,6 +30,7 @@ CallFailure failure_of(const RpcError& error) {
         case ErrorCode::function_failed: return failure;
         case ErrorCode::invalid_params: failure.kind = CallFailure::Kind::invalid_params; return failure;
         case ErrorCode::out_of_memory: failure.kind = CallFailure::Kind::out_of_memory; return failure;
+        case ErrorCode::busy: failure.kind = CallFailure::Kind::busy; return failure;
         case ErrorCode::cancelled:
         case ErrorCode::deadline_exceeded: failure.kind = CallFailure::Kind::cancelled; return failure;
         default: break;

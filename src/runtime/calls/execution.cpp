@@ -42,6 +42,7 @@ json_rpc::Error to_error(const CallFailure& failure) {
         case CallFailure::Kind::out_of_memory:
             return json_rpc::out_of_memory("the call needed more memory than there is; nothing else was harmed");
         case CallFailure::Kind::cancelled: return json_rpc::cancelled("the call was cancelled while it ran");
+        case CallFailure::Kind::busy: return json_rpc::busy(std::chrono::seconds(1));
         case CallFailure::Kind::threw: break;
     }
     return json_rpc::function_failed(failure.type, failure.message, failure.traceback);

@@ -208,20 +208,18 @@ void TaskTable::State::remove(Task& task, Aftermath& after) {
 Task& TaskTable::State::first_to_remove(const TaskLimits& limits) const {
     Task* first = nullptr;
     if (largest != nullptr && largest->second.is_above_half(limits)) first = largest->second.by_end.begin()->second;
-    const bool may_go = first != nullptr && is_terminal(first->info.state) && first->ended != newest_outcome;
-    return may_go ? *first : *by_end.begin()->second;
+    return first != nullptr && is_terminal(first->info.state) ? *first : *by_end.begin()->second;
 }
 
 void TaskTable::State::keep_bounds(const TaskLimits& limits, Aftermath& after) {
-    const auto too_many = [&] { return tasks.size() > limits.max_tasks; };
-    const auto too_big = [&](const Task& first) {
-        const bool over = bytes.host > limits.max_bytes || bytes.device > limits.max_bytes;
-        return over && first.ended != newest_outcome;
-    };
     while (unfinished() < tasks.size()) {
-        Task& first = first_to_remove(limits);
-        if (!too_many() && !too_big(first)) return;
-        remove(first, after);
+        Task* first = &first_to_remove(limits);
+        if (tasks.size() <= limits.max_tasks) {
+            if (bytes.host <= limits.max_bytes && bytes.device <= limits.max_bytes) return;
+            if (first->ended == newest_outcome) first = by_end.begin()->second;
+            if (first->ended == newest_outcome) return;
+        }
+        remove(*first, after);
         ++evicted;
     }
 }

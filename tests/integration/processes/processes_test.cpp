@@ -101,6 +101,13 @@ Registry functions() {
             return with_me;
         },
         arg("milliseconds"), concurrency(1));
+    all.add(
+        "write_alone",
+        [](Writer<int> numbers, int milliseconds) {
+            numbers.write(1);
+            std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));  // a cancellation does not end it
+        },
+        arg("numbers"), arg("milliseconds"), concurrency(1));
     all.add("make_tally", [] { return Shared<Tally>(std::make_shared<Tally>()); });
     all.add("count_up", [](const Shared<Tally>& tally, int by) { return tally->sum += by; });
     all.add("where", [](const Shared<Tally>&) { return static_cast<int>(::getpid()); });
@@ -354,6 +361,11 @@ TEST_CASE("a call keeps its place among those of its function until its code has
     const Served served(1);
     CHECK_THROWS_AS(served->with({.timeout = 100ms}).call<int>("alone", 1000), DeadlineExceeded);
     CHECK(served->call<int>("alone", 1) == 1);
+
+    auto left = served->stream("write_alone", named("milliseconds", 5000));
+    CHECK(left.reader<int>("numbers").next() == 1);
+    left.cancel();
+    CHECK_THROWS_AS(served->stream("write_alone", named("milliseconds", 1)).result(), ServerBusy);
 }
 
 TEST_CASE("a call ends in its process at its deadline, with its caller, and when an operator cancels it",
