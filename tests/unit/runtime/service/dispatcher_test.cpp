@@ -119,6 +119,7 @@ TEST_CASE("a task is asked for again, and others rejected, without the loss of a
     };
     const std::string ended = submit("same", "a");
     CHECK(calls.ended(ended).state == tasks::TaskState::completed);
+    REQUIRE(eventually([&] { return calls.dispatcher.pool().stats().busy == 0; }));  // it ends after its task
     const std::string runs = submit("hold", "b");
     REQUIRE(functions.started.wait());
     CHECK(submit("same", "c").empty());  // the only worker is busy, and nothing may wait
