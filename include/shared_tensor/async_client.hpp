@@ -111,8 +111,8 @@ private:
 
 /// Starts calls on an AsyncClient. Cheap to copy; calls after the client's end fail with Cancelled.
 /// Arguments are read before the methods return: tensors are kept by reference, all else is copied.
-/// CallOptions::stop ends a call that is in flight. A call that still waits for a thread ends when it gets one, and
-/// sends nothing.
+/// CallOptions::stop ends a call that is in flight. CallOptions::timeout begins when the method is called. A call that
+/// is stopped or late while it still waits for a thread ends when it gets one, and sends nothing.
 class AsyncCaller {
 public:
     template <class R = void, class... Args>
@@ -133,8 +133,9 @@ public:
         return result;
     }
 
-    /// `then` gets a ready future, on a thread of the client. It may start more calls; it should not wait for them, and
-    /// must not throw.
+    /// `then` gets a ready future, on a thread of the client; if the call cannot start, because max_waiting calls wait
+    /// already or the client has ended, on this thread before call_then() returns. It may start more calls; it should
+    /// not wait for them, and must not throw.
     template <class R = void, class... Args>
     void call_then(std::function<void(std::future<R>)> then, std::string_view method, const Args&... args) const {
         start(method, detail::ArgumentsOf<Args...>(args...), std::make_unique<detail::AsyncSlotOf<R>>(std::move(then)));

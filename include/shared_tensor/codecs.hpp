@@ -3,12 +3,14 @@
 // Codec<T> for types of the language and the standard library: bool, integers, floating point, strings, Bytes, vector,
 // array, map, tuple, pair, optional.
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <concepts>
 #include <limits>
 #include <map>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -95,7 +97,8 @@ private:
     }
 };
 
-/// JSON has no NaN and no infinity; the strings "NaN", "Infinity" and "-Infinity" stand for them.
+/// JSON has no NaN and no infinity; the strings "NaN", "Infinity" and "-Infinity" stand for them. A number is rounded
+/// to the nearest float, and rejected if there is none. A long double is rounded to a double.
 template <std::floating_point T>
 struct Codec<T> {
     static T read(const ValueReader& reader) {
@@ -108,10 +111,12 @@ struct Codec<T> {
         }
     }
     static void write(ValueWriter writer, T value) {
-        if constexpr (std::same_as<T, float>) {
-            writer.number(value);
-        } else {
+        if constexpr (std::same_as<T, long double>) {
+            if (std::isfinite(value) && std::fabs(value) > std::numeric_limits<double>::max())
+                throw std::invalid_argument("a long double is beyond the range of double, in which numbers are sent");
             writer.number(static_cast<double>(value));
+        } else {
+            writer.number(value);
         }
     }
     static void schema(ValueWriter writer) {
@@ -130,8 +135,11 @@ struct Codec<T> {
 
 private:
     static T narrowed(const ValueReader& reader, double value) {
-        if (std::isfinite(value) && std::fabs(value) > static_cast<double>(std::numeric_limits<T>::max())) {
-            reader.fail("number within the range of float");
+        if constexpr (std::same_as<T, float>) {
+            constexpr double kLargest = std::numeric_limits<float>::max();
+            constexpr double kBeyond = 0x1.ffffffp127;  // halfway to the next power of two
+            if (std::isfinite(value) && std::fabs(value) >= kBeyond) reader.fail("number within the range of float");
+            if (std::isfinite(value)) value = std::clamp(value, -kLargest, kLargest);
         }
         return static_cast<T>(value);
     }

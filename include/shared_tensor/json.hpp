@@ -3,6 +3,7 @@
 // Opt-in: nlohmann::json and types with nlohmann's macros (NLOHMANN_DEFINE_TYPE_*, NLOHMANN_JSON_SERIALIZE_ENUM) as
 // parameters and results. They cannot contain tensors: use SHARED_TENSOR_FIELDS for a struct with tensors inside.
 
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -58,6 +59,10 @@ inline void from_nlohmann(ValueWriter writer, const nlohmann::json& value) {
             for (const auto& [key, member] : value.items())
                 from_nlohmann(writer.member(key), member);
             return;
+        case nlohmann::json::value_t::binary:
+        case nlohmann::json::value_t::discarded:
+            throw std::invalid_argument("nlohmann::json: a " + std::string(value.is_binary() ? "binary" : "discarded") +
+                                        " value is not JSON; send bytes as shared_tensor::Bytes");
         default: return writer.null();
     }
 }

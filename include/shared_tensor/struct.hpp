@@ -3,10 +3,10 @@
 // Makes structs and enums usable as parameters and results, with one line beside their definition, in its namespace:
 //
 //     struct Box { float x, y; at::Tensor mask; };
-//     SHARED_TENSOR_FIELDS(Box, x, y, mask)              // an object {"x":..., "y":..., "mask":...}
+//     SHARED_TENSOR_FIELDS(Box, x, y, mask);             // an object {"x":..., "y":..., "mask":...}
 //
 //     enum class Mode { fast, exact };
-//     SHARED_TENSOR_ENUM(Mode, fast, exact)              // the strings "fast", "exact"
+//     SHARED_TENSOR_ENUM(Mode, fast, exact);             // the strings "fast", "exact"
 //
 // Fields of type std::optional may be left out; all other fields are required. Unknown members are rejected.
 
@@ -105,7 +105,7 @@ struct Codec<T> {
 private:
     template <class Visit>
     static void each_field(Visit visit) {
-        shared_tensor_fields(detail::TypeTag<T>{}, [&]<class Field>(std::string_view name, Field T::*) {
+        shared_tensor_fields(detail::TypeTag<T>{}, [&]<class Field, class Base>(std::string_view name, Field Base::*) {
             visit(name, static_cast<Field*>(nullptr));
         });
     }
@@ -181,7 +181,7 @@ private:
 #define SHARED_TENSOR_FIELDS(Type, ...)                                                                    \
     template <class SharedTensorVisit>                                                                     \
     void shared_tensor_fields(::shared_tensor::detail::TypeTag<Type>,                                      \
-                              SharedTensorVisit visit){SHARED_TENSOR_DETAIL_FOR_EACH(                      \
+                              [[maybe_unused]] SharedTensorVisit visit){SHARED_TENSOR_DETAIL_FOR_EACH(     \
         SHARED_TENSOR_DETAIL_FIELD, Type, __VA_ARGS__)} SHARED_TENSOR_DETAIL_CHECK_PLACE(fields_are_found, \
                                                                                          "SHARED_TENSOR_FIELDS", Type)
 

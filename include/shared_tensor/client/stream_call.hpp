@@ -45,13 +45,13 @@ template <class R = void>
 class StreamCall {
 public:
     StreamCall(StreamCall&& other) noexcept = default;
+    /// Cancels the call that it held before, if that is not over.
     StreamCall& operator=(StreamCall&& other) noexcept {
-        std::swap(streams_, other.streams_);
+        StreamCall taken(std::move(other));
+        std::swap(streams_, taken.streams_);
         return *this;
     }
-    ~StreamCall() {
-        if (streams_ != nullptr) streams_->cancel();
-    }
+    ~StreamCall() { cancel(); }
 
     /// Returns the Reader of a stream that the function writes. `name` is the parameter's name; it may be omitted if
     /// there is only one such stream. Call it once for each stream. Throws std::invalid_argument if the function has no
@@ -76,7 +76,9 @@ public:
     }
 
     /// Cancels the call: notifies the function, and all waiting methods throw Cancelled. Does not block.
-    void cancel() noexcept { streams_->cancel(); }
+    void cancel() noexcept {
+        if (streams_ != nullptr) streams_->cancel();
+    }
 
 private:
     friend class Client;

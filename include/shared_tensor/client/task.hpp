@@ -36,6 +36,8 @@ struct TaskStatus {
 ///
 /// Ownership: the task goes on when the handle is destroyed. Copies are handles of the same task, each with its own
 /// progress callback. Thread safety: any thread may call any method; call on_progress() before the others.
+/// Of the options of its client, `stop` ends wait_for() and get(), which then throw Cancelled while the task goes on;
+/// `timeout` limits only the submission.
 /// Errors: children of RpcError; UnknownOrExpired if the server has dropped the task.
 class TaskHandle {
 public:
@@ -58,8 +60,7 @@ protected:
     void read_result(detail::ResultSlot& result, Receipt* receipt = nullptr) const;
 
 private:
-    TaskStatus ask(std::string_view method, const CallArguments& arguments,
-                   std::chrono::milliseconds waits = std::chrono::milliseconds(0)) const;
+    TaskStatus ask(std::string_view method, const CallArguments& arguments, const CallOptions& options) const;
     TaskStatus wait(std::chrono::milliseconds time) const;
     std::optional<TaskStatus> hear(std::chrono::steady_clock::time_point until) const;
 

@@ -51,7 +51,14 @@ Utf8Prefix utf8_prefix(std::string_view text) {
 }
 
 bool is_utf8(std::string_view text) {
-    while (!text.empty()) {
+    for (std::uint64_t eight = 0; !text.empty();) {
+        if (text.size() >= sizeof eight) {
+            std::memcpy(&eight, text.data(), sizeof eight);
+            if ((eight & in_all_bytes(0x80)) == 0) {
+                text.remove_prefix(sizeof eight);
+                continue;
+            }
+        }
         const auto [size, valid] = utf8_prefix(text);
         if (!valid) return false;
         text.remove_prefix(size);

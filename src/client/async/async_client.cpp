@@ -113,14 +113,15 @@ void AsyncCore::push(Job job, std::size_t limit) {
     threads.queue.notify_one();
 }
 
-/// Sends one request whose result goes to the user.
+/// Sends one request whose result goes to the user. Its time begins now.
 void AsyncCore::send(Outgoing request, std::shared_ptr<detail::AsyncSlot> slot, const CallOptions& options,
                      std::size_t limit, Receipt* receipt) {
     const auto kept = std::make_shared<const Outgoing>(std::move(request));
+    const Core::Times times = core_.times_of(options);
     push(
-        [this, kept, options, receipt, slot = std::move(slot)](std::exception_ptr why) {
+        [this, kept, options, times, receipt, slot = std::move(slot)](std::exception_ptr why) {
             try {
-                if (!why) core_.send(*kept, options, receipt).result(*slot);
+                if (!why) core_.send_within(times, *kept, options, receipt).result(*slot);
             } catch (...) {
                 why = reason(std::current_exception());
             }
@@ -132,7 +133,7 @@ void AsyncCore::send(Outgoing request, std::shared_ptr<detail::AsyncSlot> slot, 
 void AsyncCore::start(std::string_view method, const CallArguments& arguments, std::unique_ptr<detail::AsyncSlot> slot,
                       const CallOptions& options, Receipt* receipt) {
     if (receipt != nullptr) *receipt = {};
-    const local::WaitLimit limit(real_clock().now() + kMostOfCaller, options.stop);
+    const local::WaitLimit limit = core_.wait_limit(real_clock().now() + kMostOfCaller, options.stop);
     send(core_.request(method, arguments, options), std::move(slot), with_trace(options), max_waiting_, receipt);
 }
 
@@ -142,17 +143,18 @@ WatchedPointer AsyncCore::start_task(std::string_view method, const CallArgument
     task->client = weak_from_this();
     task->slot = std::move(slot);
     task->options = with_trace(with_key(std::move(options)));
-    const local::WaitLimit limit(real_clock().now() + kMostOfCaller, task->options.stop);
+    const local::WaitLimit limit = core_.wait_limit(real_clock().now() + kMostOfCaller, task->options.stop);
     const auto request = std::make_shared<const Outgoing>(
         core_.request("task.submit", SubmitArguments(method, arguments, task->options), task->options));
+    const CallOptions sending = of_submission(task->options);
     push(
-        [this, request, task](std::exception_ptr why) {
+        [this, request, task, sending, times = core_.times_of(sending)](std::exception_ptr why) {
             SlotOf<task_status> accepted;
             try {
                 if (!why && task->seen.with([](const auto& seen) { return seen.cancelled; })) {
                     why = cancelled_early(request->method());
                 } else if (!why) {
-                    core_.send(*request, of_submission(task->options)).result(accepted);
+                    core_.send_within(times, *request, sending).result(accepted);
                 }
             } catch (...) {
                 why = reason(std::current_exception());
@@ -171,7 +173,11 @@ void AsyncCore::submitted(const WatchedPointer& task, std::string id) {
     });
     if (cancelled) cancel(std::move(id));
     task->submitted = core_.clock().now();
-    if (!here().watcher.add(task)) finish(*task->slot, ended());
+    try {
+        if (!here().watcher.add(task)) finish(*task->slot, ended());
+    } catch (...) {  // no thread for the watcher
+        finish(*task->slot, std::current_exception());
+    }
 }
 
 void AsyncCore::cancel(WatchedTask& task) {
@@ -198,8 +204,7 @@ void AsyncCore::cancel(std::string id) {
 
 void AsyncCore::fetch_result(const WatchedPointer& task) {
     const std::string id = task->seen.with([](const WatchedTask::Seen& seen) { return seen.id; });
-    CallOptions options = question();
-    options.require = task->options.require;
+    const CallOptions options{.idempotent = true, .require = task->options.require};
     send(core_.request("task.result", detail::ArgumentsOf(named("id", id))), std::move(task->slot), options, 0);
 }
 

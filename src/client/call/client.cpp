@@ -15,6 +15,7 @@
 #include "client/local/shared_memory.hpp"
 #include "client/streams/streaming.hpp"
 #include "client/tasks/task_watcher.hpp"
+#include "local/channel/channel.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 #include "tensor/memory.hpp"
 
@@ -27,19 +28,21 @@ namespace client {
 /// Thread safety: token() from any thread.
 class Session {
 public:
-    /// Opens the session. Blocks. Throws as calls do.
-    explicit Session(std::shared_ptr<Core> core) : core_(std::move(core)) { token(); }
+    /// Opens the session, with the timeout and the stop of `options`. Blocks. Throws as calls do.
+    Session(std::shared_ptr<Core> core, const CallOptions& options) : core_(std::move(core)) {
+        opened_.get([&] { return std::make_unique<Opened>(*core_, options); });
+    }
 
     /// The token of this process's session. In a forked child the first call opens the child's session: it blocks, and
     /// throws as calls do.
     const std::string& token() const {
-        return opened_.get([this] { return std::make_unique<Opened>(*core_); }).token;
+        return opened_.get([this] { return std::make_unique<Opened>(*core_, CallOptions()); }).token;
     }
 
 private:
     /// The session of one process.
     struct Opened {
-        explicit Opened(Core& owner) : core(owner), token(open(owner)) {}
+        Opened(Core& owner, const CallOptions& options) : core(owner), token(open(owner, options)) {}
         Opened(const Opened&) = delete;
         Opened& operator=(const Opened&) = delete;
         /// Blocks for 2 s at most. If the server is not reached, it ends the session by itself some minutes later.
@@ -56,10 +59,12 @@ private:
         const std::string token;
     };
 
-    static std::string open(Core& core) {
+    static std::string open(Core& core, const CallOptions& limits) {
+        const CallOptions options{.timeout = limits.timeout, .stop = limits.stop, .idempotent = true};
+        const local::WaitLimit limit = core.wait_limit(core.times_of(options).deadline, options.stop);
         if (auto shared = core.ports().open_stateful_session()) return std::move(*shared);
         detail::ResultOf<nlohmann::json> answer;
-        core.call("session.open", detail::ArgumentsOf<>(), answer, CallOptions{.idempotent = true});
+        core.call("session.open", detail::ArgumentsOf<>(), answer, options);
         const auto opened = answer.take();
         const auto token = opened.is_object() ? opened.find("session") : opened.end();
         if (token == opened.end() || !token->is_string())
@@ -96,12 +101,14 @@ BatchState::BatchState(std::shared_ptr<Core> core, CallOptions options)
 
 std::size_t BatchState::append(std::string_view method, const CallArguments& arguments, const CallOptions& options) {
     require_open();
+    const local::WaitLimit limit = core_->wait_limit(core_->times_of(options_).deadline, options_.stop);
     items_.push_back({request_.call(method, arguments, meta_of(options)), std::string(method)});
     return items_.size() - 1;
 }
 
 void BatchState::append_notification(std::string_view method, const CallArguments& arguments) {
     require_open();
+    const local::WaitLimit limit = core_->wait_limit(core_->times_of(options_).deadline, options_.stop);
     request_.notify(method, arguments);
 }
 
@@ -122,6 +129,9 @@ void BatchState::send(Receipt* receipt) {
     if (request_.size() == 0) return;  // the protocol has no empty batch
     request_.finish();
     answer_.emplace(core_->send(request_, options_, receipt));
+    const auto unread = answer_->unread_leases();  // they may be read much later
+    const auto memory = unread.empty() ? nullptr : core_->ports().memory();
+    if (memory != nullptr) memory->confirm(unread);
 }
 
 void BatchState::result(std::size_t index, detail::ResultSlot& slot) const {
@@ -215,7 +225,7 @@ Client Client::with(CallOptions options) const {
 }
 
 Client Client::new_session() const {
-    auto session = std::make_shared<client::Session>(core_);
+    auto session = std::make_shared<client::Session>(core_, options_);
     CallOptions options = options_;
     options.session = session->token();
     return {core_, std::move(session), std::move(options)};
@@ -238,6 +248,7 @@ ServerInfo Client::info() const {
 
 std::vector<TransportInfo> Client::transports() const {
     const auto& ports = core_->ports();
+    const local::WaitLimit limit = core_->wait_limit(core_->times_of(options_).deadline, options_.stop);
     const auto memory = ports.memory();
     nlohmann::json told = memory != nullptr ? memory->offered_transports() : nlohmann::json();
     std::string no_memory;
@@ -273,6 +284,7 @@ std::chrono::nanoseconds Client::ping() const {
 }
 
 TensorRef Client::make_tensor(std::span<const std::int64_t> shape, DType dtype) const {
+    const local::WaitLimit limit = core_->wait_limit(core_->times_of(options_).deadline, options_.stop);
     const auto memory = core_->ports().memory();
     return memory != nullptr ? memory->make_tensor(shape, dtype) : tensor::allocate(dtype, shape);
 }

@@ -30,8 +30,7 @@ constexpr milliseconds kStartPause{50};  // between tries as long as the server 
 
 }  // namespace
 
-void wait_in_steps(milliseconds time, milliseconds longest, const std::function<bool(milliseconds step)>& ask) {
-    const SteadyTime deadline = later(real_clock().now(), time);
+void wait_in_steps(SteadyTime deadline, milliseconds longest, const std::function<bool(milliseconds step)>& ask) {
     bool done = false;
     while (!done) {
         const auto rest = std::chrono::ceil<milliseconds>(deadline - real_clock().now());
@@ -75,6 +74,7 @@ std::unique_ptr<Core::Local> Core::make_local(Dependencies dependencies) const {
     }
     if (shut_down_.load()) {
         made->shut_down.with([](bool& down) { down = true; });
+        made->no_more_waits.request_stop();
         made->dependencies.sender->shutdown();
     }
     return made;
@@ -91,13 +91,12 @@ Outgoing Core::request(std::string_view method, const CallArguments& arguments, 
     return request;
 }
 
-Incoming Core::send(const Outgoing& request, const CallOptions& options, Receipt* receipt) {
-    const Times times = times_of(options);
-    const local::WaitLimit limit(times.deadline, options.stop);
-    return send_within(times, request, options, receipt);
+local::WaitLimit Core::wait_limit(SteadyTime deadline, const std::stop_token& stop) const {
+    return {deadline, stop, here().no_more_waits.get_token()};
 }
 
 Incoming Core::send_within(Times times, const Outgoing& request, const CallOptions& options, Receipt* receipt) {
+    const local::WaitLimit limit = wait_limit(times.deadline, options.stop);
     if (receipt != nullptr) {
         *receipt = {};
         receipt->request_id = name_of(request);
@@ -363,7 +362,7 @@ void Core::call(std::string_view method, const CallArguments& arguments, detail:
     check_stop(options, method);
     const auto answer = [&] {
         const Times times = times_of(options);
-        const local::WaitLimit limit(times.deadline, options.stop);
+        const local::WaitLimit limit = wait_limit(times.deadline, options.stop);
         return send_within(times, request(method, arguments, options), options, receipt);
     };
     answer().result(slot);
@@ -382,15 +381,18 @@ bool Core::uses_another_transport(const InvalidParams& error, const Outgoing& re
 
 void Core::notify(std::string_view method, const CallArguments& arguments, const CallOptions& options) {
     check_stop(options, method);
+    const Times times = times_of(options);
+    const local::WaitLimit limit = wait_limit(times.deadline, options.stop);
     Outgoing request = compose(Outgoing::Form::single, 1, options);
     request.notify(method, arguments);
     request.finish();
-    send(request, options);
+    send_within(times, request, options);
 }
 
 void Core::shutdown() {
     shut_down_.store(true);
     Local& local = here();
+    local.no_more_waits.request_stop();
     local.dependencies.sender->shutdown();  // before the pauses end: a call that goes on then sends nothing more
     for (const auto& weak : local.sockets.with([](const auto& all) { return all; })) {
         if (const auto socket = weak.lock()) socket->abort();

@@ -27,6 +27,10 @@
 #include "net/message/message.hpp"
 #include "tracing/tracer.hpp"
 
+namespace shared_tensor::local {
+class WaitLimit;
+}
+
 namespace shared_tensor::client {
 
 /// The times of a call in the server, from Server-Timing. A time is empty if the field did not contain it.
@@ -47,9 +51,9 @@ void note_answer(Receipt& receipt, const net::Headers& headers, std::uint64_t co
 /// addition.
 inline constexpr std::chrono::milliseconds kLongestWait{20'000}, kAnswerTime{10'000};
 
-/// Calls `ask(step)`, which waits in the server for `step` (`longest` at most), until it returns true or `time` is
+/// Calls `ask(step)`, which waits in the server for `step` (`longest` at most), until it returns true or `deadline` is
 /// over. Calls it at least once.
-void wait_in_steps(std::chrono::milliseconds time, std::chrono::milliseconds longest,
+void wait_in_steps(SteadyTime deadline, std::chrono::milliseconds longest,
                    const std::function<bool(std::chrono::milliseconds step)>& ask);
 
 /// The trace that a call belongs to: its option, else the call that this thread works for; empty: none.
@@ -116,7 +120,9 @@ public:
     /// repeated as the options allow (retried). If the server cannot open a tensor of the request, the request is sent
     /// once more with another transport. `receipt` may be null; its old content is replaced. Throws subclasses of
     /// RpcError.
-    Incoming send(const Outgoing& request, const CallOptions& options, Receipt* receipt = nullptr);
+    Incoming send(const Outgoing& request, const CallOptions& options, Receipt* receipt = nullptr) {
+        return send_within(times_of(options), request, options, receipt);
+    }
 
     /// Composes a call, sends it, and reads its result into `slot`.
     void call(std::string_view method, const CallArguments& arguments, detail::ResultSlot& slot,
@@ -164,6 +170,11 @@ public:
         bool of_transfer = false;
     };
     Times times_of(const CallOptions& options) const;
+    /// Limits how long this thread waits on the local channel while it prepares a call: until `deadline`, the stop of
+    /// the call, or shutdown().
+    local::WaitLimit wait_limit(SteadyTime deadline, const std::stop_token& stop) const;
+    /// Sends a request whose time began earlier: see send().
+    Incoming send_within(Times times, const Outgoing& request, const CallOptions& options, Receipt* receipt = nullptr);
     /// Calls `attempt(tries)` until it does not throw RpcError, as often as the options and `times` allow. Blocks
     /// between tries. An attempt that made progress sets `tries` to 0: the next try then follows at once.
     template <class Attempt>
@@ -173,7 +184,6 @@ private:
     friend class Transfer;
     SteadyTime next_try(const RpcError& error, const CallOptions& options, Times& times, int& tries);
     net::ClientResponse exchange(const net::ClientRequest& request) const;
-    Incoming send_within(Times times, const Outgoing& request, const CallOptions& options, Receipt* receipt);
     Incoming send_tries(const Outgoing& request, const CallOptions& options, Times& times, Receipt* receipt);
     Incoming send_once(const Outgoing& request, const CallOptions& options, const Times& times, Receipt* receipt);
     net::ClientRequest try_of(const Outgoing& request, const CallOptions& options, const std::string& shared,
@@ -202,6 +212,7 @@ private:
         LatencyHistogram latency, compute, network;
         Guarded<std::weak_ptr<Objects>> objects;  ///< alive as long as handles exist; keeps the core alive
         Guarded<bool> shut_down{false};
+        std::stop_source no_more_waits;  ///< requested by shutdown()
         Guarded<std::vector<std::weak_ptr<net::WebSocket>>> sockets;
         std::atomic<bool> reached{false};  ///< the server was reached once
         std::atomic<std::uint64_t> next_id{1}, requests{0}, failures{0}, retries{0};

@@ -249,8 +249,9 @@ double random_fraction() {
 }
 
 milliseconds jittered(const Backoff& backoff, int number) {
+    constexpr double kLongest = 1e15;  // milliseconds: more would overflow
     const double grown = static_cast<double>(backoff.initial.count()) * std::pow(backoff.factor, number - 1);
-    const double bound = std::min(grown, static_cast<double>(backoff.longest.count()));
+    const double bound = std::min({grown, static_cast<double>(backoff.longest.count()), kLongest});
     const double fraction = backoff.random ? std::clamp(backoff.random(), 0.0, 1.0) : random_fraction();
     return milliseconds(static_cast<milliseconds::rep>(std::llround(bound * fraction)));
 }

@@ -254,7 +254,7 @@ Incoming::Incoming(Incoming&&) noexcept = default;
 Incoming::~Incoming() {
     if (port_ == nullptr) return;
     try {
-        if (port_->has_unread()) port_->abandon(unread_leases());
+        if (const auto unread = unread_leases(); !unread.empty()) port_->abandon(unread);
         if (objects_->count() < handles_)
             for_each_result([this](const codec::Json& result) { objects_->read_all(result); });
     } catch (const std::exception& error) {
@@ -273,6 +273,7 @@ void Incoming::for_each_result(Use use) const {
 
 std::vector<std::string> Incoming::unread_leases() const {
     std::vector<std::string> leases;
+    if (port_ == nullptr || !port_->has_unread()) return leases;
     for_each_result([&](const codec::Json& result) { port_->add_unread(result, leases); });
     return leases;
 }

@@ -101,6 +101,8 @@ public:
     codec::TensorPointer tensor() const;
     /// Reads the result of the call with that id, or throws its error. `method` is for error texts.
     void result(std::uint64_t id, std::string_view method, detail::ResultSlot& slot) const;
+    /// The leases of tensors that were not read yet.
+    std::vector<std::string> unread_leases() const;
 
 private:
     class Port;
@@ -108,7 +110,6 @@ private:
     void read_into(const json_rpc::Json& result, detail::ResultSlot& slot) const;
     template <class Use>
     void for_each_result(Use use) const;
-    std::vector<std::string> unread_leases() const;
 
     std::vector<json_rpc::Response> responses_;    ///< empty if the answer is a single value or tensor
     std::shared_ptr<const json_rpc::Json> value_;  ///< from of_value(); else null

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "client/local/shared_memory.hpp"
+#include "local/channel/channel.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/json_rpc/message.hpp"
 
@@ -15,6 +16,9 @@ namespace shared_tensor::client {
 namespace {
 
 using json_rpc::Json;
+
+/// At the deadline of a call the server ends it with an error. If that does not come, the client ends the call.
+constexpr std::chrono::seconds kServerAnswersLate{1};
 
 std::exception_ptr error_of(const json_rpc::Error& error, const std::string& method) {
     try {
@@ -71,6 +75,7 @@ Streaming::~Streaming() {
 }
 
 void Streaming::open(const Outgoing& request, SteadyTime deadline) {
+    if (setup_.deadline) setup_.socket->end_at(*setup_.deadline + kServerAnswersLate);
     thread_ = std::jthread([this] { run(); });
     on_stop_.emplace(setup_.options.stop, [this] { cancel(); });
     setup_.socket->send(request.content_type() == codec::kFrameContentType, request.body());
@@ -115,6 +120,11 @@ void Streaming::run() {
         end.reason = error.what();
     }
     if (setup_.options.stop.stop_requested()) return fail(cancelled(), false);
+    if (setup_.deadline && setup_.core->clock().now() >= *setup_.deadline) {
+        return fail(DeadlineExceeded(static_cast<int>(ErrorCode::deadline_exceeded), "Deadline exceeded", {},
+                                     setup_.method + ": the call was not over in its time (CallOptions::timeout), and "
+                                                     "the server sent no answer"));
+    }
     const std::string where = setup_.method + ": " + setup_.core->url() + ": ";
     const bool down = setup_.core->is_shut_down();
     if (!down && end.code == net::CloseCode::going_away)  // the server may not have sent its answer
@@ -250,6 +260,8 @@ void Streaming::read_value(streams::Item item, detail::ResultSlot& slot) const {
 }
 
 void Streaming::send(const streams::Flow& flow, std::string text_before, const Write& write) {
+    const local::WaitLimit limit =
+        setup_.core->wait_limit(setup_.deadline.value_or(SteadyTime::max()), setup_.options.stop);
     OutgoingPort port(setup_.core->ports(), required());
     json_rpc::LongText text(std::move(text_before));
     const codec::Value value = streams::print_item(write, port, codec::JsonSink::References::write, &handle_of, text);
@@ -336,6 +348,7 @@ std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& 
         throw std::invalid_argument(std::string(method) +
                                     ": a call with streams has no idempotency key: its items come only once");
     Core::Times times = core->times_of(options);
+    const local::WaitLimit limit = core->wait_limit(times.deadline, options.stop);
     core->agree_on_coding(options);
     CallOptions once = options;  // a call that was sent is not repeated, because its items may have crossed
     once.idempotent = false;
@@ -352,7 +365,8 @@ std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& 
         later.timeout.reset();
         const auto call = shared_in_its_process(
             new Streaming({core, session, std::move(later), request.first_id(), std::string(method), shared,
-                           core->connect_web_socket(method, options, shared, times.deadline)}));
+                           core->connect_web_socket(method, options, shared, times.deadline),
+                           options.timeout ? std::optional(times.deadline) : std::nullopt}));
         try {
             call->open(request, times.deadline);
         } catch (const RpcError& error) {

@@ -46,6 +46,7 @@ public:
         std::string method;
         std::string memory;  ///< the session whose memory its messages may name; empty: none
         std::shared_ptr<net::WebSocket> socket;
+        std::optional<SteadyTime> deadline;  ///< of the whole call, if its caller set one
     };
     explicit Streaming(Setup setup) : setup_(std::move(setup)) {}
     Streaming(const Streaming&) = delete;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <stop_token>
 #include <utility>
 
 #include <shared_tensor/client.hpp>
@@ -11,6 +12,7 @@
 #include "base/bytes/ids.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "client/call/core.hpp"
+#include "client/call/failure.hpp"
 #include "client/tasks/task_watcher.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 
@@ -25,13 +27,16 @@ constexpr milliseconds kReportInterval{250};   // while progress is reported
 constexpr milliseconds kAskAllTheSame{5'000};  // polls after this time without a report
 constexpr milliseconds kForEver{std::chrono::hours(24 * 365)};
 
-/// The options of requests about the task. All of them may be repeated. `waits`: how long the request waits in the
-/// server.
-CallOptions question(const Client& client, milliseconds waits = milliseconds(0)) {
-    return {.timeout = waits + client::kAnswerTime,
-            .idempotent = true,
-            .session = client.session(),
-            .require = client.options().require};
+/// The options of requests about the task. All of them may be repeated.
+CallOptions question(const Client& client, std::optional<milliseconds> timeout = client::kAnswerTime) {
+    return {.timeout = timeout, .idempotent = true, .session = client.session(), .require = client.options().require};
+}
+
+/// The options of requests that the caller waits for: its stop ends them.
+CallOptions waiting(const Client& client, std::optional<milliseconds> timeout) {
+    CallOptions options = question(client, timeout);
+    options.stop = client.options().stop;
+    return options;
 }
 
 constexpr std::array kStates{"pending", "running", "completed", "failed", "cancelled"};
@@ -110,34 +115,44 @@ bool is_news(const TaskStatus& before, const TaskStatus& now) {
 TaskHandle::TaskHandle(const Client& client, std::string id)
     : client_(std::make_shared<Client>(client)), id_(std::move(id)) {}
 
-TaskStatus TaskHandle::ask(std::string_view method, const CallArguments& arguments, milliseconds waits) const {
+TaskStatus TaskHandle::ask(std::string_view method, const CallArguments& arguments, const CallOptions& options) const {
     client::SlotOf<client::task_status> slot;
-    client_->with(question(*client_, waits)).call_into(method, arguments, slot);
+    client_->with(options).call_into(method, arguments, slot);
     return std::move(slot.value);
 }
 
-TaskStatus TaskHandle::status() const { return ask("task.get", detail::ArgumentsOf(named("id", id_))); }
-TaskStatus TaskHandle::cancel() const { return ask("task.cancel", detail::ArgumentsOf(named("id", id_))); }
+TaskStatus TaskHandle::status() const {
+    return ask("task.get", detail::ArgumentsOf(named("id", id_)), question(*client_));
+}
+TaskStatus TaskHandle::cancel() const {
+    return ask("task.cancel", detail::ArgumentsOf(named("id", id_)), question(*client_));
+}
 bool TaskHandle::wait_for(milliseconds time) const { return wait(time).ended(); }
 
 /// Reports the states that the server sends, until the task has ended or the time is over. Returns the last state;
-/// nothing if the server does not report the task or the connection has ended.
+/// nothing if the server does not report the task or the connection has ended. Throws Cancelled after a stop.
 std::optional<TaskStatus> TaskHandle::hear(Steady::time_point until) const {
     Guarded<std::deque<client::TaskReport>> heard;
-    const auto line = client::TaskSubscription::open(*client_->core_, [&](client::TaskReport report) {
-        heard.with([&](auto& reports) { reports.push_back(std::move(report)); });
-        heard.notify_all();
-    });
+    const std::stop_token stop = client_->options().stop;
+    const auto line = client::TaskSubscription::open(
+        *client_->core_,
+        [&](client::TaskReport report) {
+            heard.with([&](auto& reports) { reports.push_back(std::move(report)); });
+            heard.notify_all();
+        },
+        until, stop);
     if (line == nullptr || !line->watch(id_)) return std::nullopt;
+    const std::stop_callback wakes(stop, [&heard] { heard.wake_all(); });
     std::optional<TaskStatus> last;
     while (true) {
         std::deque<client::TaskReport> news;
         {
             auto access = heard.lock();
             access.wait_until(std::min(until, Steady::now() + kAskAllTheSame),
-                              [](const auto& reports) { return !reports.empty(); });
+                              [&](const auto& reports) { return !reports.empty() || stop.stop_requested(); });
             news.swap(*access);
         }
+        client::check_stop(client_->options(), "task.wait");
         if (news.empty()) news.push_back({{}, status()});  // the report of its end may be lost
         for (client::TaskReport& told : news) {
             if (!told.status) return std::nullopt;
@@ -150,13 +165,14 @@ std::optional<TaskStatus> TaskHandle::hear(Steady::time_point until) const {
 }
 
 TaskStatus TaskHandle::wait(milliseconds time) const {
+    const Steady::time_point until = later(Steady::now(), time);
     if (report_ && time > milliseconds(0)) {
-        if (const auto heard = hear(later(Steady::now(), time))) return *heard;
+        if (const auto heard = hear(until)) return *heard;
     }
     std::optional<TaskStatus> last;
-    client::wait_in_steps(time, report_ ? kReportInterval : client::kLongestWait, [&](milliseconds step) {
-        TaskStatus now =
-            ask("task.wait", detail::ArgumentsOf(named("id", id_), named("timeout_ms", step.count())), step);
+    client::wait_in_steps(until, report_ ? kReportInterval : client::kLongestWait, [&](milliseconds step) {
+        TaskStatus now = ask("task.wait", detail::ArgumentsOf(named("id", id_), named("timeout_ms", step.count())),
+                             waiting(*client_, step + client::kAnswerTime));
         if (report_ && (!last || client::is_news(*last, now))) report_(now);
         last = std::move(now);
         return last->ended();
@@ -164,9 +180,11 @@ TaskStatus TaskHandle::wait(milliseconds time) const {
     return *last;
 }
 
+/// A result may be large, so its time is that of other calls.
 void TaskHandle::read_result(detail::ResultSlot& result, Receipt* receipt) const {
     wait(kForEver);
-    client_->with(question(*client_)).call_into("task.result", detail::ArgumentsOf(named("id", id_)), result, receipt);
+    client_->with(waiting(*client_, std::nullopt))
+        .call_into("task.result", detail::ArgumentsOf(named("id", id_)), result, receipt);
 }
 
 }  // namespace shared_tensor

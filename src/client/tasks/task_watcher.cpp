@@ -49,10 +49,11 @@ void report(WatchedTask& task, const TaskStatus& status) {
 
 }  // namespace
 
-std::unique_ptr<TaskSubscription> TaskSubscription::open(Core& core, Told told) {
+std::unique_ptr<TaskSubscription> TaskSubscription::open(Core& core, Told told, SteadyTime until,
+                                                         const std::stop_token& stop) {
     try {
-        const SteadyTime deadline = real_clock().now() + kConnectWithin;
-        auto socket = core.connect_web_socket("task.watch", {}, {}, deadline);
+        const SteadyTime deadline = std::min(until, real_clock().now() + kConnectWithin);
+        auto socket = core.connect_web_socket("task.watch", CallOptions{.stop = stop}, {}, deadline);
         return std::unique_ptr<TaskSubscription>(new TaskSubscription(core, std::move(socket), std::move(told)));
     } catch (const std::exception& error) {
         log::debug("tasks are polled, because the server cannot report them: ", error.what());
@@ -109,17 +110,16 @@ void TaskSubscription::receive(const net::WebSocketMessage& message) {
 bool TaskWatcher::add(WatchedPointer task) {
     task->id = task->seen.with([](const WatchedTask::Seen& seen) { return seen.id; });
     schedule(*task, core_->clock().now());
+    thread_.with([this](std::jthread& thread) {
+        if (!thread.joinable()) thread = std::jthread([this] { watch(); });
+    });
     const bool taken = state_.with([&](State& state) {
         if (state.stopped) return false;
         state.tasks.push_back(std::move(task));
         return state.stirred = true;
     });
-    if (!taken) return false;
-    state_.notify_all();
-    thread_.with([this](std::jthread& thread) {
-        if (!thread.joinable()) thread = std::jthread([this] { watch(); });
-    });
-    return true;
+    if (taken) state_.notify_all();
+    return taken;
 }
 
 std::vector<WatchedPointer> TaskWatcher::stop() {

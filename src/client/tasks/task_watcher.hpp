@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -65,9 +66,10 @@ public:
     /// Called after watch(), after each change of the task, and at its end; the end of the connection is the last call.
     /// Called on the subscription's own thread; must neither block nor throw.
     using Told = std::function<void(TaskReport report)>;
-    /// Connects. Returns null if the server has no free WebSocket or does not support them. `core` must outlive the
-    /// result.
-    static std::unique_ptr<TaskSubscription> open(Core& core, Told told);
+    /// Connects, for 5 s at most, and no longer than `until` and `stop` allow. Returns null if the server has no free
+    /// WebSocket or does not support them. `core` must outlive the result.
+    static std::unique_ptr<TaskSubscription> open(Core& core, Told told, SteadyTime until = SteadyTime::max(),
+                                                  const std::stop_token& stop = {});
     TaskSubscription(const TaskSubscription&) = delete;
     TaskSubscription& operator=(const TaskSubscription&) = delete;
     ~TaskSubscription();

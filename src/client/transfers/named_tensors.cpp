@@ -351,7 +351,7 @@ bool NamedTensors::remove(std::string_view name) const {
 std::optional<std::uint64_t> NamedTensors::watch(std::string_view name, std::uint64_t after,
                                                  milliseconds timeout) const {
     std::optional<std::uint64_t> found;
-    client::wait_in_steps(timeout, client::kLongestWait, [&](milliseconds step) {
+    client::wait_in_steps(later(real_clock().now(), timeout), client::kLongestWait, [&](milliseconds step) {
         CallOptions options = repeating().options_;
         options.timeout = step + client::kAnswerTime;
         client::SlotOf<version_in> result;

@@ -33,6 +33,8 @@ std::string path_of(std::string_view name, std::string_view suffix, const PullOp
         next = '&';
     }
     if (options.part) {
+        if (options.part->first.size() != options.part->size.size())
+            throw std::invalid_argument("PullOptions::part: first and size have one number for each dimension");
         path.append(1, next).append("slice=");
         for (std::size_t i = 0; i < options.part->first.size(); ++i) {
             const std::int64_t first = options.part->first[i];

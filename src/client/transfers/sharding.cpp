@@ -321,7 +321,7 @@ ShardedTensors get_sharded(const std::vector<NamedShards>& publishers,
                            const std::map<std::string, std::vector<Placement1D>>& wanted, const MeshPlace& place,
                            const ShardedRead& options) {
     if (publishers.empty()) fail("name at least one publisher");
-    const SteadyTime end = real_clock().now() + options.patience;
+    const SteadyTime end = later(real_clock().now(), options.patience);
     std::size_t turn = 0;
     for (std::size_t i = 0; i < place.at.size() && i < place.mesh.size(); ++i)
         turn = turn * static_cast<std::size_t>(std::max<std::int64_t>(place.mesh[i], 1)) +

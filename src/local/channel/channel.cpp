@@ -107,7 +107,8 @@ Channel::Answer Channel::ask(const std::string& method, Json params,
         return state.next_id++;
     });
     if (!id) throw ChannelGone("the local channel is closed");
-    const std::stop_callback stops(WaitLimit::stop(), [&] { forget(*id); });
+    const auto forgets = [&] { forget(*id); };
+    const std::stop_callback stops(WaitLimit::stop(), forgets), ends(WaitLimit::end(), forgets);
     const bool sent = send({print({method, std::move(params), Json(*id), nullptr}), std::move(descriptors)});
     const SteadyTime deadline = WaitLimit::deadline(real_clock().now() + kAnswerWithin);
     if (!sent || future.wait_until(deadline) != std::future_status::ready) {

@@ -35,12 +35,12 @@ public:
     using std::runtime_error::runtime_error;
 };
 
-/// While it lives, its thread waits on local channels until `deadline` at most, and no longer when `stop` is requested:
-/// the limits of the call that needs the channel. Of nested limits the inner one holds.
+/// While it lives, its thread waits on local channels until `deadline` at most, and no longer when `stop` (of the call
+/// that needs the channel) or `end` (of its client) is requested. Of nested limits the inner one holds.
 class WaitLimit {
 public:
-    WaitLimit(SteadyTime deadline, std::stop_token stop)
-        : deadline_(deadline), stop_(std::move(stop)), outer_(std::exchange(innermost_, this)) {}
+    WaitLimit(SteadyTime deadline, std::stop_token stop, std::stop_token end = {})
+        : deadline_(deadline), stop_(std::move(stop)), end_(std::move(end)), outer_(std::exchange(innermost_, this)) {}
     WaitLimit(const WaitLimit&) = delete;
     WaitLimit& operator=(const WaitLimit&) = delete;
     ~WaitLimit() { innermost_ = outer_; }
@@ -50,11 +50,12 @@ public:
         return innermost_ == nullptr ? deadline : std::min(deadline, innermost_->deadline_);
     }
     static std::stop_token stop() { return innermost_ == nullptr ? std::stop_token() : innermost_->stop_; }
+    static std::stop_token end() { return innermost_ == nullptr ? std::stop_token() : innermost_->end_; }
 
 private:
     inline static thread_local const WaitLimit* innermost_ = nullptr;
     const SteadyTime deadline_;
-    const std::stop_token stop_;
+    const std::stop_token stop_, end_;
     const WaitLimit* const outer_;
 };
 

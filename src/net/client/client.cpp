@@ -44,7 +44,7 @@ Client::Connection Client::take_idle() {
             return last;
         });
         if (!found.connection) return nullptr;
-        const bool old = steady_clock::now() - found.since > options_.idle_limit;
+        const bool old = steady_clock::now() > later(found.since, options_.idle_limit);
         if (!old && !found.connection->stale()) return found.connection;
     }
 }

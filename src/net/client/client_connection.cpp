@@ -35,7 +35,8 @@ constexpr int kInterimAnswers = 16;  // "100 Continue" and its like before the r
 
 void check_field(std::string_view name, std::string_view value) {
     if (is_token(name) && is_field_value(value)) return;
-    reject("a header field of the request holds characters that it must not");
+    reject("the header field " + (is_token(name) ? std::string(name) : "with a malformed name") +
+           " of the request holds characters that it must not, such as the end of a line");
 }
 
 void check_line(const ClientRequest& request) {

@@ -256,6 +256,7 @@ SteadyTime WebSocket::next_time() const {
     if (const auto due = inbox_.deadline()) next = std::min(next, *due);
     if (peer_takes_) next = std::min(next, peer_takes_->deadline());
     if (ends_at_) next = std::min(next, *ends_at_);
+    if (end_at_) next = std::min(next, *end_at_);
     return next;
 }
 
@@ -282,6 +283,7 @@ WebSocket::MaybeEnd WebSocket::check_times(SteadyTime now) {
     if (out.broken) return cut("cut off");
     if (out.closed && !ends_at_) ends_at_ = now + kClosing;
     if (ends_at_ && now >= *ends_at_) return WebSocketEnd();
+    if (end_at_ && now >= *end_at_) return cut("its time is over");
     if (auto end = check_peer_takes(out, now)) return end;
     const auto due = inbox_.deadline();
     if (due && now >= *due) return close_with({CloseCode::policy_violation, "a message came too slowly"});

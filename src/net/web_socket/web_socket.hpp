@@ -35,6 +35,8 @@ public:
     /// Reads until the end, and calls `receive` for each message, here or in read_inline(). Answers pings, and sends
     /// pings. Call it once. Throws what `receive` throws.
     WebSocketEnd run(const Receive& receive);
+    /// Ends run() at `time`, without waiting for the peer. Call it before run().
+    void end_at(SteadyTime time) { end_at_ = time; }
 
     /// An inline read: a thread that expects a message soon reads instead of the running thread, and calls `receive`
     /// itself, until `came` is true, for about a millisecond. False if the message did not come, or another thread
@@ -93,6 +95,7 @@ private:
     const std::shared_ptr<Stream> stream_;  // shared with the connection that it came on
     const WebSocketLimits limits_;
     const UniqueFd call_;  // an eventfd
+    std::optional<SteadyTime> end_at_{};
     WebSocketOutbox outbox_;
     std::atomic<std::uint64_t> bytes_in_{0}, messages_in_{0}, messages_out_{0};
     std::atomic<SteadyTime> elsewhere_until_{};  // until then the running thread leaves reading to inline reads

@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/bytes/utf8.hpp"
+
 namespace shared_tensor::codec {
 
 namespace {
@@ -25,6 +27,10 @@ Json finite_or_name(T value, double as_double) {
 void wrap(Json& node, const char* key, Json value) {
     node = Json::object();
     node.get_ref<Json::object_t&>().emplace(key, std::move(value));
+}
+
+void require_utf8(std::string_view text) {
+    if (!is_utf8(text)) throw std::invalid_argument("a text is not UTF-8: send bytes as shared_tensor::Bytes");
 }
 
 /// The double with the same shortest text as the float: 0.1f becomes 0.1, not 0.10000000149011612.
@@ -104,7 +110,10 @@ void JsonSink::integer(Node node, std::int64_t value) { at(node) = value; }
 void JsonSink::unsigned_integer(Node node, std::uint64_t value) { at(node) = value; }
 void JsonSink::number(Node node, double value) { at(node) = finite_or_name(value, value); }
 void JsonSink::number(Node node, float value) { at(node) = finite_or_name(value, shortest(value)); }
-void JsonSink::string(Node node, std::string_view value) { at(node) = value; }
+void JsonSink::string(Node node, std::string_view value) {
+    require_utf8(value);
+    at(node) = value;
+}
 
 void JsonSink::array(Node node, std::size_t size_hint) {
     at(node) = Json::array();
@@ -128,7 +137,11 @@ ValueSink::Node JsonSink::member(Node node, std::string_view key) {
         wrap(object, "$literal", std::move(members));
         is_wrapped = true;
     }
-    return &(is_wrapped ? *object.begin() : object)[std::string(key)];
+    require_utf8(key);
+    Json& members = is_wrapped ? *object.begin() : object;
+    const auto [added, is_new] = members.emplace(std::string(key), nullptr);
+    if (!is_new) throw std::invalid_argument("the name \"" + std::string(key) + "\" is given twice");
+    return &*added;
 }
 
 void JsonSink::tensor(Node node, const TensorRef& value) {

@@ -52,6 +52,22 @@ std::type_index error_of(const Use& use) {
 
 }  // namespace
 
+TEST_CASE("a call with streams that another one replaces is cancelled", "[client][streams]") {
+    const ExampleDaemon server;
+    auto call = server.client().stream("count", named("up_to", kEndless), named("seconds_between", 0.001));
+    auto numbers = call.reader<std::int64_t>();
+    StreamCall<> third = server.client().stream("count", named("up_to", 1));
+    call = std::move(third);
+    CHECK_THROWS_AS(
+        [&] {
+            while (numbers.next()) {
+            }
+        }(),
+        Cancelled);
+    third.cancel();  // it holds no call
+    CHECK(call.reader<std::int64_t>().next() == 1);
+}
+
 TEST_CASE("numbers stream in order and to the end, each way and both ways at once", "[client][streams]") {
     const ExampleDaemon server;
     {

@@ -1,8 +1,15 @@
 // AsyncClient in front of a script: calls, and tasks that are polled.
 
+#include <unistd.h>
+
 #include <catch2/catch_test_macros.hpp>
+#include <chrono>
+#include <system_error>
+#include <thread>
 
 #include "scripted.hpp"
+#include "support/forked_child.hpp"
+#include "support/process.hpp"
 
 using namespace shared_tensor::test;
 using namespace shared_tensor;
@@ -110,6 +117,40 @@ TEST_CASE("A call beyond those that may wait fails with what to do", "[client]")
     gate.release.set();
     CHECK(second.get() == 1);
 }
+
+TEST_CASE("The time of a call and of a submission begins when it is started", "[client]") {
+    Gate gate;
+    TaskServer server;
+    TaskClient client(gate.reply(server.reply()));
+    auto running = client.submit();
+    REQUIRE(gate.arrived.wait());  // the only thread is taken
+    auto late = client.call(within(std::chrono::milliseconds(1)));
+    auto late_task = client.submit(within(std::chrono::milliseconds(1)));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    server.set("completed", 1.0);
+    gate.release.set();
+    CHECK_THROWS_AS(late.get(), DeadlineExceeded);
+    CHECK_THROWS_AS(late_task.get(), DeadlineExceeded);
+    CHECK(running.get() == 42);
+}
+
+#if !defined(__SANITIZE_THREAD__)  // it allows no thread after a fork
+TEST_CASE("A task that no thread can watch fails", "[client]") {
+    const auto fails_or_ends = [] {
+        TaskServer server;
+        server.set("completed");
+        TaskClient client(server.reply());
+        static_cast<void>(client.call(within(std::chrono::milliseconds(0))).wait_for(std::chrono::seconds(10)));
+        leave_room(::getpid(), std::uint64_t{1} << 20);  // less than the stack of a thread
+        try {
+            return client.submit().get() == 42;  // a thread that ended has left its stack
+        } catch (const std::system_error&) {
+            return true;
+        }
+    };
+    CHECK(in_child(fails_or_ends));
+}
+#endif
 
 TEST_CASE("The end cancels what waits, once what is in flight has ended, and calls after it", "[client]") {
     Gate gate;

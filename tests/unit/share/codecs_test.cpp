@@ -59,6 +59,9 @@ TEST_CASE("values of each type and their JSON become each other", "[share][codec
     CHECK(is_both_ways(false, "false"));
     CHECK(is_both_ways(1.5, "1.5"));
     CHECK(is_both_ways(0.25L, "0.25"));
+    CHECK(is_both_ways(std::numeric_limits<float>::max(), "3.4028235e38"));
+    CHECK(is_both_ways(std::numeric_limits<float>::lowest(), "-3.4028235e38"));
+    CHECK_THROWS_AS(write(std::numeric_limits<long double>::max()), std::invalid_argument);
     CHECK(is_both_ways(std::numeric_limits<double>::infinity(), "\"Infinity\""));
     CHECK(is_both_ways(-std::numeric_limits<double>::infinity(), "\"-Infinity\""));
     CHECK(is_both_ways("a\0b"s, R"("a\u0000b")"));
@@ -114,6 +117,7 @@ TEST_CASE("what does not fit is rejected, never narrowed, with its place", "[sha
     CHECK(rejects<double>("null") == "value: expected number, got null");
     CHECK(rejects<float>("1e39") == "value: expected number within the range of float, got number 1e+39");
     CHECK(rejects<float>("-1e39") != "taken");
+    CHECK(rejects<float>("3.4028236e38") != "taken");  // nearer to 2^128 than to any float
     CHECK(rejects<std::string>("1") == "value: expected string, got number 1");
     CHECK(rejects<Bytes>("\"AP8\"") == "value: expected base64 string (RFC 4648, padded), got string \"AP8\"");
     CHECK(rejects<Bytes>("1") == "value: expected base64 string, got number 1");

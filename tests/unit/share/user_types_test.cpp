@@ -46,6 +46,14 @@ struct One {
 };
 SHARED_TENSOR_FIELDS(One, only);
 
+struct Two : One {
+    int other = 0;
+};
+SHARED_TENSOR_FIELDS(Two, only, other);
+
+struct None {};
+SHARED_TENSOR_FIELDS(None);
+
 #define EIGHT(X) int X##0 = 0, X##1 = 1, X##2 = 2, X##3 = 3, X##4 = 4, X##5 = 5, X##6 = 6, X##7 = 7;
 struct Wide {
     EIGHT(a) EIGHT(b) EIGHT(c) EIGHT(d) EIGHT(e) EIGHT(f) EIGHT(g) EIGHT(h)
@@ -83,6 +91,9 @@ TEST_CASE("a struct is an object of its members, with a schema; one, sixty-four,
     CHECK(write(Point{1, 2.5}) == Json::parse(R"({"x": 1.0, "y": 2.5})"));
     CHECK(read<Point>(Json::parse(R"({"y": 2.5, "x": 1})")) == Point{1, 2.5});
     CHECK(read<One>(Json{{"only", 3}}).only == 3);
+    CHECK(write(read<Two>(Json{{"only", 3}, {"other", 4}})) == Json{{"only", 3}, {"other", 4}});  // inherited
+    CHECK(schema<Two>()["required"] == Json{"only", "other"});
+    CHECK(write(None()) == Json::object());
     const Json wide = write(Wide());
     CHECK(wide.size() == 64);
     CHECK(wide["h7"] == 7);
