@@ -30,10 +30,11 @@ struct ProcessOptions {
     /// A name without '/' is searched in PATH. It gets the environment and the working directory of this process,
     /// /dev/null as standard input, and no other open descriptors than standard output and error.
     std::vector<std::string> command;
-    /// How long start() waits until all processes are ready.
+    /// How long start() waits until all processes are ready. A process that is started again later and is not ready in
+    /// this time is ended.
     std::chrono::milliseconds start_timeout{300'000};
-    /// The delay before a process that ended is started again; doubled each time that it ends before it has run for
-    /// `steady_after`, up to `longest_delay`.
+    /// The delay before a process that ended is started again; doubled each time that it ends before it was ready or
+    /// has run for `steady_after`, up to `longest_delay`.
     std::chrono::milliseconds first_delay{100}, longest_delay{10'000}, steady_after{10'000};
     /// Called ten times a second while start() waits. Its exception ends the start, and is passed on.
     std::function<void()> while_starting{};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <list>
+#include <map>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -67,6 +68,7 @@ using Arguments = std::vector<std::pair<std::string, AnyValue>>;
 struct PassedCaller {
     std::string session, task;
     std::optional<std::int64_t> milliseconds_left;
+    bool has_end = false;  ///< nobody waits for the call after this time
     std::string request_id, id, traceparent;
     std::string log_level;  ///< of the server in front
 };
@@ -83,10 +85,11 @@ public:
         for (const auto& [name, value] : arguments_)
             Codec<AnyValue>::write(params.member(name), value);
         ValueWriter caller = params.member(kCaller);
-        caller.array(7);
+        caller.array(8);
         caller.append().string(caller_.session);
         caller.append().string(caller_.task);
         Codec<std::optional<std::int64_t>>::write(caller.append(), caller_.milliseconds_left);
+        caller.append().boolean(caller_.has_end);
         for (const std::string* text : {&caller_.request_id, &caller_.id, &caller_.traceparent, &caller_.log_level})
             caller.append().string(*text);
     }
@@ -96,11 +99,12 @@ private:
     const PassedCaller caller_;
 };
 
-PassedCaller caller_of(const Context& context) {
+PassedCaller caller_of(const Context& context, bool has_end) {
     const Caller& caller = context.caller();
     PassedCaller passed;
     passed.session = caller.session;
     passed.task = caller.task;
+    passed.has_end = has_end;
     passed.log_level = log::name_of(log::level());
     if (current_call != nullptr) {  // of the run of this call
         passed.request_id = current_call->request_id;
@@ -114,8 +118,14 @@ PassedCaller caller_of(const Context& context) {
 
 PassedCaller read_caller(const ValueReader& reader) {
     const auto text = [&](std::size_t place) { return Codec<std::string>::read(reader.element(place)); };
-    return {text(0), text(1), Codec<std::optional<std::int64_t>>::read(reader.element(2)), text(3), text(4),
-            text(5), text(6)};
+    return {text(0),
+            text(1),
+            Codec<std::optional<std::int64_t>>::read(reader.element(2)),
+            Codec<bool>::read(reader.element(3)),
+            text(4),
+            text(5),
+            text(6),
+            text(7)};
 }
 
 bool has_streams(const FunctionRecord& function) {
@@ -177,7 +187,7 @@ private:
     /// call when all are gone.
     AnyValue call(Context& context, const Run& run) {
         const Client client = run.client(std::string(context.caller().principal));
-        const PassedArguments passed(arguments_, caller_of(context));
+        const PassedArguments passed(arguments_, caller_of(context, deadline_ != SteadyTime::max()));
         CallOptions options;
         options.stop = context.stop_token();
         if (!context.caller().task.empty()) {
@@ -323,9 +333,11 @@ private:
 
 /// A call in this worker process, from the time when its arguments are read.
 struct PresentCall {
-    SteadyTime deadline;
+    std::string_view function;
+    std::size_t places;                         ///< the function's concurrency; 0: no limit
+    SteadyTime end;                             ///< when nobody waits for it any more
     const Context* context = nullptr;           ///< while its function runs
-    std::optional<SteadyTime> ignored_since{};  ///< its end, as hanging_calls() saw it first
+    std::optional<SteadyTime> ignored_since{};  ///< its end or cancellation, as why_to_end() saw it first
 };
 
 Guarded<std::list<PresentCall>>& present_calls() {
@@ -336,8 +348,8 @@ Guarded<std::list<PresentCall>>& present_calls() {
 /// A place among present_calls().
 class Presence {
 public:
-    explicit Presence(SteadyTime deadline) : deadline_(deadline) {
-        std::list<PresentCall> made{{deadline}};
+    explicit Presence(PresentCall call) {
+        std::list<PresentCall> made{std::move(call)};
         call_ = made.begin();
         present_calls().with([&](auto& all) { all.splice(all.end(), made); });
     }
@@ -347,27 +359,29 @@ public:
         std::list<PresentCall> gone;
         present_calls().with([&](auto& all) { gone.splice(gone.end(), all, call_); });
     }
-    SteadyTime deadline() const { return deadline_; }
     void set_context(const Context* context) {
         present_calls().with([&](auto&) { call_->context = context; });
     }
 
 private:
-    const SteadyTime deadline_;
     std::list<PresentCall>::iterator call_;
 };
 
 class PassedCall final : public BoundCall {
 public:
-    PassedCall(std::string_view function, std::unique_ptr<BoundCall> call, PassedCaller caller,
+    PassedCall(std::string_view function, std::unique_ptr<BoundCall> call, PassedCaller caller, SteadyTime deadline,
                std::unique_ptr<Presence> presence)
-        : function_(function), call_(std::move(call)), caller_(std::move(caller)), presence_(std::move(presence)) {}
+        : function_(function),
+          call_(std::move(call)),
+          caller_(std::move(caller)),
+          deadline_(deadline),
+          presence_(std::move(presence)) {}
 
     std::optional<CallFailure> run(Context& context, ValueWriter result) noexcept override {
         const CurrentCall call{function_,    context.caller().principal, caller_.request_id, caller_.id,
                                caller_.task, caller_.traceparent};
         const InCall in_call(call);
-        PassedContext passed(context, call, caller_, presence_->deadline());
+        PassedContext passed(context, call, caller_, deadline_);
         presence_->set_context(&passed);
         const AtEnd ended([&] { presence_->set_context(nullptr); });
         return call_->run(passed, result);
@@ -377,6 +391,7 @@ private:
     const std::string function_;
     const std::unique_ptr<BoundCall> call_;
     const PassedCaller caller_;
+    const SteadyTime deadline_;
     const std::unique_ptr<Presence> presence_;
 };
 
@@ -408,13 +423,15 @@ public:
         try {
             auto caller = read_caller(ValueReader(source, nodes.back(), kCaller));
             log::set_level(log::parse_level(caller.log_level));
-            auto presence = std::make_unique<Presence>(
-                caller.milliseconds_left ? real_clock().now() + milliseconds(*caller.milliseconds_left)
-                                         : SteadyTime::max());
+            const SteadyTime deadline = caller.milliseconds_left
+                                            ? later(real_clock().now(), milliseconds(*caller.milliseconds_left))
+                                            : SteadyTime::max();
+            const SteadyTime end = caller.has_end ? deadline : SteadyTime::max();
+            auto presence = std::make_unique<Presence>(PresentCall{name(), options_.concurrency, end});
             Binding binding = function_->bind(source, own_nodes);  // may wait for an interpreter's lock
             if (binding.call == nullptr) return binding;
-            auto call =
-                std::make_unique<PassedCall>(name(), std::move(binding.call), std::move(caller), std::move(presence));
+            auto call = std::make_unique<PassedCall>(name(), std::move(binding.call), std::move(caller), deadline,
+                                                     std::move(presence));
             return {std::move(call), {}};
         } catch (...) {
             return {nullptr, detail::current_failure_noexcept()};
@@ -427,17 +444,31 @@ private:
     std::vector<ParameterInfo> parameters_;
 };
 
+std::string ignored_for(std::chrono::seconds time) {
+    return " ignored their cancellation for " + std::to_string(time.count()) + " s";
+}
+
 }  // namespace
 
-std::size_t hanging_calls(SteadyTime now, milliseconds patience) {
-    return present_calls().with([&](auto& all) {
-        std::size_t count = 0;
+std::string why_to_end(SteadyTime now) {
+    return present_calls().with([&](auto& all) -> std::string {
+        std::size_t running = 0, reading = 0;
+        bool works = false;
+        std::map<std::string_view, std::size_t> places;
         for (PresentCall& call : all) {
-            const bool is_over = now > call.deadline || (call.context != nullptr && call.context->cancelled());
-            if (is_over && !call.ignored_since) call.ignored_since = now;
-            count += call.ignored_since && now - *call.ignored_since >= patience ? 1 : 0;
+            const bool runs = call.context != nullptr;
+            if (now <= call.end && !(runs && call.context->cancelled())) {
+                works |= runs;
+                continue;
+            }
+            if (!call.ignored_since) call.ignored_since = now;
+            const auto ignored = now - *call.ignored_since;
+            if (ignored >= kHangTime) ++(runs ? running : reading);
+            if (runs && ignored >= kPlacesHangTime && ++places[call.function] == call.places)
+                return "the calls that have all places of " + std::string(call.function) + ignored_for(kPlacesHangTime);
         }
-        return count;
+        if (running + (works ? 0 : reading) < kMostHanging) return {};
+        return std::to_string(kMostHanging) + " of its calls" + ignored_for(kHangTime);
     });
 }
 

@@ -93,7 +93,7 @@ void Supervisor::start() {
     environment_ = environment();
     wake_.reset(SHARED_TENSOR_CHECK_ERRNO(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd"));
     thread_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
-    const SteadyTime deadline = real_clock().now() + options_.start_timeout;
+    const SteadyTime deadline = later(real_clock().now(), options_.start_timeout);
     try {
         while (!wait_for_start(std::min(deadline, real_clock().now() + kSlice))) {
             if (real_clock().now() >= deadline)
@@ -221,7 +221,7 @@ void Supervisor::step(std::size_t slot, Watched& watched) {
         const auto how = watched.process->end();
         if (how) return ended(slot, watched, *how);
         const bool is_starting = state_.with([&](const State& state) { return !state.slots[slot].status.ready; });
-        if (is_starting && real_clock().now() - watched.started > options_.start_timeout)
+        if (is_starting && real_clock().now() > later(watched.started, options_.start_timeout))
             ended(slot, watched, "was ended after start_timeout");
     } catch (const std::exception& error) {  // it cannot be started
         ended(slot, watched, std::string("could not be started: ") + error.what());
@@ -250,7 +250,8 @@ void Supervisor::ended(std::size_t slot, Watched& watched, const std::string& ho
     std::error_code ignored;
     std::filesystem::remove(watched.socket, ignored);
     std::filesystem::remove(default_local_socket(watched.socket), ignored);
-    const bool was_steady = now - watched.started >= options_.steady_after;
+    const bool was_ready = state_.with([&](const State& state) { return state.slots[slot].status.ready; });
+    const bool was_steady = was_ready && now - watched.started >= options_.steady_after;
     if (was_steady) watched.delay = options_.first_delay;
     watched.start_at = now + watched.delay;
     log::error(text, "; it is started again in ", watched.delay.count(), " ms");
@@ -284,7 +285,7 @@ void Supervisor::wait_for_events(const std::vector<Watched>& all) const {
 }
 
 void Supervisor::end_all(std::vector<Watched>& all) {
-    const SteadyTime deadline = real_clock().now() + time_to_end_;
+    const SteadyTime deadline = later(real_clock().now(), time_to_end_);
     const auto runs = [](const Watched& watched) { return watched.process != nullptr && !watched.process->end(); };
     for (const Watched& watched : all) {
         if (watched.process != nullptr) watched.process->tell_to_end();

@@ -138,10 +138,7 @@ std::string WorkerProcess::how(const siginfo_t& end) const {
     const ssize_t got = is_ready_ ? ::recv(control_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT) : 0;
     if (got <= 0) return text_of(end);
     const std::string_view written(buffer.data(), static_cast<std::size_t>(got));
-    if (written == kHangs) {
-        return "was ended because " + std::to_string(kMostHanging) + " of its calls ignored their cancellation for " +
-               std::to_string(kHangTime.count()) + " s";
-    }
+    if (written.starts_with(kEnds)) return "was ended because " + std::string(written.substr(kEnds.size()));
     return text_of(end) + " in the function " + std::string(written);
 }
 

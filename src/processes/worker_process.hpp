@@ -19,12 +19,9 @@ namespace shared_tensor::processes {
 inline constexpr const char* kSocketVariable = "SHARED_TENSOR_WORKER_SOCKET";
 /// The descriptor of a worker's end of the control socket. When the worker is ready, it writes the description of its
 /// functions and a line feed. It ends when it reads the end of the stream. If the code of a function ends it, it writes
-/// the function's name; if its calls hang, kHangs.
+/// the function's name; if it ends itself, kEnds and the reason.
 inline constexpr int kControl = 3;
-inline constexpr std::string_view kHangs = "\n";
-/// A worker ends when so many calls have ignored their cancellation or deadline for that time.
-inline constexpr std::size_t kMostHanging = 16;
-inline constexpr std::chrono::seconds kHangTime{5};
+inline constexpr std::string_view kEnds = "\n";
 
 /// The environment of this process, without the variable of a worker's socket.
 std::vector<std::string> environment();

@@ -98,9 +98,9 @@ bool send_all(const UniqueFd& control, std::string_view text) {
 /// be ended in another way.
 void serve_until_end_of(const UniqueFd& control) {
     while (!is_closed(control, std::chrono::seconds(1))) {
-        const std::size_t hanging = processes::hanging_calls(real_clock().now(), processes::kHangTime);
-        if (hanging < processes::kMostHanging) continue;
-        (void)send_all(control, processes::kHangs);
+        const std::string why = processes::why_to_end(real_clock().now());
+        if (why.empty()) continue;
+        (void)send_all(control, std::string(processes::kEnds) + why);
         ::_exit(1);
     }
 }

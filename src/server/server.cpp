@@ -163,7 +163,7 @@ public:
         all_.dispatcher.reject_new();
         all_.models.close();
         sockets_.drain();
-        const SteadyTime deadline = real_clock().now() + drain_time;
+        const SteadyTime deadline = later(real_clock().now(), drain_time);
         bool done = all_.dispatcher.drain(deadline);
         done = all_.models.wait_for_loads(deadline) && done;
         sockets_.close();

@@ -63,8 +63,9 @@ struct CallOptions {
     std::optional<std::chrono::milliseconds> timeout{};
     /// Cancels the call from another thread: the call throws Cancelled soon after the stop is requested. Its connection
     /// is closed, so the server learns that no client waits and cancels the function's Context. A stop before the call
-    /// starts sends nothing. Other calls go on. For submit it cancels only the submission and what waits for the task:
-    /// use Task::cancel() for the task. After fork() a child must neither use nor request a token of its parent.
+    /// starts sends nothing. Other calls go on. For submit it cancels only the submission, and ends what
+    /// Task::get() and wait_for() wait for: use cancel() of the task to end the task. After fork() a child must neither
+    /// use nor request a token of its parent.
     std::stop_token stop{};
     /// The server runs calls with the same key, method and parameters once, and answers each repeat with that result.
     std::string idempotency_key{};

@@ -113,15 +113,27 @@ void AsyncCore::push(Job job, std::size_t limit) {
     threads.queue.notify_one();
 }
 
-/// Sends one request whose result goes to the user. Its time begins now.
+/// The times of a request that waited for a thread: its timeout began at `started`, the client's own limits begin now.
+/// Throws DeadlineExceeded if the timeout is over.
+Core::Times AsyncCore::times_of(const Core::Times& started, const CallOptions& options, const Outgoing& request) const {
+    const Core::Times now = core_.times_of(options);
+    if (!options.timeout) return now;
+    if (started.deadline > now.start) return started;
+    throw DeadlineExceeded(static_cast<int>(ErrorCode::deadline_exceeded), "Deadline exceeded", {},
+                           std::string(request.method()) +
+                               ": its time was over before a thread of the AsyncClient was free, and nothing was sent: "
+                               "give it longer (CallOptions::timeout), or raise AsyncOptions::threads");
+}
+
+/// Sends one request whose result goes to the user.
 void AsyncCore::send(Outgoing request, std::shared_ptr<detail::AsyncSlot> slot, const CallOptions& options,
                      std::size_t limit, Receipt* receipt) {
     const auto kept = std::make_shared<const Outgoing>(std::move(request));
-    const Core::Times times = core_.times_of(options);
     push(
-        [this, kept, options, times, receipt, slot = std::move(slot)](std::exception_ptr why) {
+        [this, kept, options, started = core_.times_of(options), receipt,
+         slot = std::move(slot)](std::exception_ptr why) {
             try {
-                if (!why) core_.send_within(times, *kept, options, receipt).result(*slot);
+                if (!why) core_.send_within(times_of(started, options, *kept), *kept, options, receipt).result(*slot);
             } catch (...) {
                 why = reason(std::current_exception());
             }
@@ -148,13 +160,13 @@ WatchedPointer AsyncCore::start_task(std::string_view method, const CallArgument
         core_.request("task.submit", SubmitArguments(method, arguments, task->options), task->options));
     const CallOptions sending = of_submission(task->options);
     push(
-        [this, request, task, sending, times = core_.times_of(sending)](std::exception_ptr why) {
+        [this, request, task, sending, started = core_.times_of(sending)](std::exception_ptr why) {
             SlotOf<task_status> accepted;
             try {
                 if (!why && task->seen.with([](const auto& seen) { return seen.cancelled; })) {
                     why = cancelled_early(request->method());
                 } else if (!why) {
-                    core_.send_within(times, *request, sending).result(accepted);
+                    core_.send_within(times_of(started, sending, *request), *request, sending).result(accepted);
                 }
             } catch (...) {
                 why = reason(std::current_exception());

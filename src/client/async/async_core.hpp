@@ -65,6 +65,7 @@ private:
     void cancel(std::string id);
     void fetch_result(const WatchedPointer& task);
     std::exception_ptr reason(std::exception_ptr error) const;
+    Core::Times times_of(const Core::Times& started, const CallOptions& options, const Outgoing& request) const;
 
     const std::size_t max_waiting_, threads_;
     const std::shared_ptr<Core> shared_core_;  // shared with the handles of received objects

@@ -61,10 +61,12 @@ private:
 
     static std::string open(Core& core, const CallOptions& limits) {
         const CallOptions options{.timeout = limits.timeout, .stop = limits.stop, .idempotent = true};
-        const local::WaitLimit limit = core.wait_limit(core.times_of(options).deadline, options.stop);
+        const Core::Times times = core.times_of(options);
+        const local::WaitLimit limit = core.wait_limit(times.deadline, options.stop);
         if (auto shared = core.ports().open_stateful_session()) return std::move(*shared);
+        check_stop(options, "session.open");
         detail::ResultOf<nlohmann::json> answer;
-        core.call("session.open", detail::ArgumentsOf<>(), answer, options);
+        core.send_within(times, core.request("session.open", detail::ArgumentsOf<>(), options), options).result(answer);
         const auto opened = answer.take();
         const auto token = opened.is_object() ? opened.find("session") : opened.end();
         if (token == opened.end() || !token->is_string())

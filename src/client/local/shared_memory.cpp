@@ -14,6 +14,7 @@
 #include "base/log/log.hpp"
 #include "base/system/fork.hpp"
 #include "base/system/host.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 #include "protocol/version.hpp"
 #include "tensor/device/devices.hpp"
 
@@ -83,7 +84,7 @@ SharedMemory::SharedMemory(const std::string& path, std::string token)
       transports_({cuda_ipc_.get(), shm_.get()}),
       channel_(std::make_unique<local::Channel>(
           path, local::Channel::Events{[this](const json_rpc::Request& request) { notified(request); },
-                                       [this] { ended(); }})) {
+                                       [this] { ended(); }, [this](const Json& result) { close_session(result); }})) {
     try {
         session_ = open_session(false);
     } catch (const json_rpc::Error& error) {
@@ -95,6 +96,15 @@ SharedMemory::SharedMemory(const std::string& path, std::string token)
 SharedMemory::~SharedMemory() {
     channel_.reset();
     ended();
+}
+
+/// Closes a session whose opener no longer waits for it. Other results need nothing: their memory ends unconfirmed.
+void SharedMemory::close_session(const Json& opened) {
+    const std::string session = json_rpc::text_member(opened, "session");
+    if (session.empty()) return;
+    in_background(weak_from_this(), [session](SharedMemory& memory) {
+        memory.channel_->tell("session.close", Json{{"session", session}});
+    });
 }
 
 std::string SharedMemory::open_session(bool keeps_state) {

@@ -181,6 +181,7 @@ private:
 
     SharedMemory(const std::string& path, std::string token);
     std::string open_session(bool keeps_state);
+    void close_session(const json_rpc::Json& opened);
     std::shared_ptr<const void> owner_of(local::PooledSegmentPointer segment);
     std::unique_ptr<local::Mapping> map(const std::string& segment, const std::string& lease);
     local::MappingCache::Source ask_for(const std::string& segment);

@@ -1,12 +1,14 @@
 #include "client/local/tensor_ports.hpp"
 
 #include <stdexcept>
+#include <stop_token>
 #include <utility>
 
 #include "base/concurrency/clock.hpp"
 #include "base/log/log.hpp"
 #include "client/call/failure.hpp"
 #include "client/local/shared_memory.hpp"
+#include "local/channel/channel.hpp"
 #include "protocol/json_rpc/error.hpp"
 #include "tensor/device/devices.hpp"
 #include "tensor/handle.hpp"
@@ -220,12 +222,17 @@ private:
         bool connecting = false;
     };
 
-    /// Like memory(), but waits for an attempt of another thread: a session that was opened without the channel can
-    /// never use its memory.
+    /// Like memory(), but waits for an attempt of another thread, within this thread's WaitLimit: a session that was
+    /// opened without the channel can never use its memory.
     Memory settled_memory() const {
         if (Memory known = memory()) return known;
+        const std::stop_token stop = local::WaitLimit::stop(), end = local::WaitLimit::end();
+        const auto wake = [this] { state_.wake_all(); };
+        const std::stop_callback stops(stop, wake), ends(end, wake);
         auto state = state_.lock();
-        state.wait([](const State& now) { return !now.connecting; });
+        state.wait_until(
+            local::WaitLimit::deadline(later(real_clock().now(), std::chrono::hours(1))),
+            [&](const State& now) { return !now.connecting || stop.stop_requested() || end.stop_requested(); });
         return state->memory;
     }
 

@@ -123,7 +123,7 @@ void Streaming::run() {
     if (setup_.deadline && setup_.core->clock().now() >= *setup_.deadline) {
         return fail(DeadlineExceeded(static_cast<int>(ErrorCode::deadline_exceeded), "Deadline exceeded", {},
                                      setup_.method + ": the call was not over in its time (CallOptions::timeout), and "
-                                                     "the server sent no answer"));
+                                                     "the server did not end it"));
     }
     const std::string where = setup_.method + ": " + setup_.core->url() + ": ";
     const bool down = setup_.core->is_shut_down();
@@ -357,7 +357,8 @@ std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& 
         Outgoing request = core->compose(Outgoing::Form::single, 1, options);
         const streams::Window window = core->options().stream_window;
         Json meta{{"stream_window", {{"items", window.items}, {"bytes", window.bytes}}}};
-        if (options.timeout) meta["timeout_ms"] = std::clamp<std::int64_t>(options.timeout->count(), 1, 86'400'000);
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(times.deadline - core->clock().now());
+        if (options.timeout) meta["timeout_ms"] = std::clamp<std::int64_t>(left.count(), 1, 86'400'000);
         request.call(method, arguments, std::move(meta));
         request.finish();
         const std::string shared = core->session_for(request);

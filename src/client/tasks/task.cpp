@@ -153,7 +153,10 @@ std::optional<TaskStatus> TaskHandle::hear(Steady::time_point until) const {
             news.swap(*access);
         }
         client::check_stop(client_->options(), "task.wait");
-        if (news.empty()) news.push_back({{}, status()});  // the report of its end may be lost
+        if (news.empty()) {  // the report of its end may be lost
+            news.push_back(
+                {{}, ask("task.get", detail::ArgumentsOf(named("id", id_)), waiting(*client_, client::kAnswerTime))});
+        }
         for (client::TaskReport& told : news) {
             if (!told.status) return std::nullopt;
             if (!last || client::is_news(*last, *told.status)) report_(*told.status);

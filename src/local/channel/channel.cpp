@@ -133,6 +133,10 @@ bool Channel::tell(const char* method, const char* list, std::span<const std::st
     return send(notification(method, list, ids));
 }
 
+bool Channel::tell(const char* method, Json params) {
+    return send({print({method, std::move(params), std::nullopt, nullptr}), {}});
+}
+
 bool Channel::send(const OutgoingPacket& packet) const {
     if (!process_.is_here()) return false;
     const SteadyTime deadline = WaitLimit::deadline(real_clock().now() + kSendWithin);
@@ -180,7 +184,11 @@ void Channel::received(Packet packet) {
     state_.with([&](State& state) {
         if (auto found = state.waiting.extract(response.id.get<std::uint64_t>())) asked = std::move(found.mapped());
     });
-    if (!asked) return;
+    if (!asked) {
+        const auto* result = std::get_if<Json>(&response.outcome);
+        if (result != nullptr && events_.came_too_late) events_.came_too_late(*result);
+        return;
+    }
     if (auto* error = std::get_if<json_rpc::Error>(&response.outcome)) return asked->set_value(std::move(*error));
     asked->set_value(Answer{std::move(std::get<Json>(response.outcome)), std::move(packet.descriptors)});
 }

@@ -69,6 +69,8 @@ public:
     struct Events {
         std::function<void(const json_rpc::Request&)> notified;
         std::function<void()> ended;  ///< called once, last, when the server is gone; not after close()
+        /// The result of a request that ask() no longer waits for.
+        std::function<void(const json_rpc::Json& result)> came_too_late{};
     };
     /// Connects and starts to receive. Throws ChannelGone with the path.
     Channel(const std::string& path, Events events);
@@ -84,6 +86,7 @@ public:
                std::vector<std::shared_ptr<const UniqueFd>> descriptors = {});
     /// Sends a notification. Returns false if the server is gone, or does not read for 2 s.
     bool tell(const char* method, const char* list, std::span<const std::string> ids);
+    bool tell(const char* method, json_rpc::Json params);
     /// Closes the channel. No event is called after it returns.
     void close();
     /// The server's process.

@@ -69,6 +69,7 @@ Error Dispatcher::key_reused() {
 /// The plain call of an idempotency key has ended.
 void Dispatcher::note_end(const std::string& key, const std::string& arguments, const CallOutcome& outcome) {
     if (ended_with_server(outcome)) return note_cut(key, outcome);
+    if (outcome.failed() && outcome.error()->is(ErrorCode::busy)) return keys_.forget(key);  // so that a repeat runs
     if (options_.records != nullptr) options_.records->key_ended(key, arguments, outcome);
     keys_.ended(key, outcome.bytes().host + outcome.bytes().device);
 }

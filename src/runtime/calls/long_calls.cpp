@@ -64,6 +64,7 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
     if (keyed) {
         execution->observe({{}, {}, [this, key](const OutcomePointer& outcome) {
                                 if (ended_with_server(*outcome)) return note_cut(key, *outcome);
+                                if (outcome->code() == static_cast<int>(ErrorCode::busy)) return keys_.forget(key);
                                 keys_.ended(key, 0);
                             }});
     }
@@ -77,7 +78,10 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
         });
     }
     is_kept = true;
-    tasks_.keep_bounds();
+    try {
+        tasks_.keep_bounds();
+    } catch (const std::bad_alloc&) {  // the next task keeps them
+    }
     return info ? std::move(info) : std::move(created);  // with a ttl of 0 the task may already be removed
 }
 
@@ -133,7 +137,7 @@ std::variant<StreamRun, Error> Dispatcher::open_stream(const CallSpec& spec,
     std::shared_ptr<void> counted = count_stream();
     if (counted == nullptr) return busy();
     auto place = pool_.try_hold(groups_of(ready, spec.owner.session));
-    if (!place) return busy();
+    if (!place) return json_rpc::busy(pool_.retry_after(), "calls that run now have its function or object in use");
     const bool bounded = spec.timeout || ready.function->shared->options().timeout.count() > 0;
     const SteadyTime deadline = bounded ? later(clock_->now(), ready.timeout) : SteadyTime::max();
     const auto execution = make_execution(ready, spec.owner, deadline, std::move(streams));

@@ -94,13 +94,15 @@ struct TaskTable::State {
         std::size_t tasks = 0;
         codec::ValueBytes bytes;
         ByEnd by_end;
-        bool is_above_half(const TaskLimits& limits) const {
-            return tasks > limits.max_tasks / 2 || std::max(bytes.host, bytes.device) > limits.max_bytes / 2;
+        bool has_half_of_tasks(const TaskLimits& limits) const { return tasks > limits.max_tasks / 2; }
+        bool has_half_of_bytes(const TaskLimits& limits) const {
+            return std::max(bytes.host, bytes.device) > limits.max_bytes / 2;
         }
     };
     std::map<std::string, Part> parts;  ///< of each owner
     using PartOf = decltype(parts)::value_type;
-    const PartOf* largest = nullptr;  ///< that was last above half of a limit
+    const PartOf* most_tasks = nullptr;  ///< that was last above half of the limit
+    const PartOf* most_bytes = nullptr;
     bool closed = false;
 
     Task* find(std::string_view id) const {
@@ -133,7 +135,8 @@ void TaskTable::State::add_bytes(PartOf& part, const codec::ValueBytes& more, co
         sum->host += more.host;
         sum->device += more.device;
     }
-    if (part.second.is_above_half(limits)) largest = &part;
+    if (part.second.has_half_of_tasks(limits)) most_tasks = &part;
+    if (part.second.has_half_of_bytes(limits)) most_bytes = &part;
 }
 
 void TaskTable::State::insert(std::unique_ptr<Task> task, const TaskLimits& limits) {
@@ -198,16 +201,21 @@ void TaskTable::State::remove(Task& task, Aftermath& after) {
         sum->device -= task.bytes.device;
     }
     if (--part->second.tasks == 0) {
-        if (largest == &*part) largest = nullptr;
+        if (most_tasks == &*part) most_tasks = nullptr;
+        if (most_bytes == &*part) most_bytes = nullptr;
         parts.erase(part);
     }
     after.gone.back() = std::move(tasks.extract(tasks.find(task.info.id)).mapped());
 }
 
-/// The finished task that goes first, if there are any.
+/// The finished task that goes first, if there are any: of the owner who has more than half of what is beyond its
+/// limit.
 Task& TaskTable::State::first_to_remove(const TaskLimits& limits) const {
     Task* first = nullptr;
-    if (largest != nullptr && largest->second.is_above_half(limits)) first = largest->second.by_end.begin()->second;
+    const bool of_tasks = tasks.size() > limits.max_tasks;
+    const PartOf* const most = of_tasks ? most_tasks : most_bytes;
+    if (most != nullptr && (of_tasks ? most->second.has_half_of_tasks(limits) : most->second.has_half_of_bytes(limits)))
+        first = most->second.by_end.begin()->second;
     return first != nullptr && is_terminal(first->info.state) ? *first : *by_end.begin()->second;
 }
 

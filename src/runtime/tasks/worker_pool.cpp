@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/bytes/check.hpp"
+#include "base/concurrency/at_end.hpp"
 #include "base/log/log.hpp"
 
 namespace shared_tensor::tasks {
@@ -235,7 +236,11 @@ void WorkerPool::release_share_of_workers(State& state, Job& job) {
 void WorkerPool::sweep() {
     const SteadyTime now = clock_.now();
     while (state_.with([&](const State& state) { return to_replace(state, now) != nullptr; }) && threads_.hold()) {
-        const bool replaces = change([&](State& state, SteadyTime) {
+        bool replaces = false;
+        const AtEnd unneeded([&] {
+            if (!replaces) threads_.release_hold();
+        });
+        replaces = change([&](State& state, SteadyTime) {
             Job* const job = to_replace(state, now);
             if (job == nullptr) return false;
             release_share_of_workers(state, *job);
@@ -244,7 +249,7 @@ void WorkerPool::sweep() {
             --state.busy;
             return true;
         });
-        if (!replaces) return threads_.release_hold();
+        if (!replaces) return;
         log::warn(
             "a shared function that nobody waits for goes on for long: a further worker takes its worker's place");
     }

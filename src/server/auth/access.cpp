@@ -103,8 +103,13 @@ bool is_origin(std::string_view text) {
     const std::size_t scheme = text.find("://");
     if (scheme == 0 || scheme == std::string_view::npos) return false;
     const std::string_view rest = text.substr(scheme + 3);
-    constexpr std::string_view kNever = "ABCDEFGHIJKLMNOPQRSTUVWXYZ/?#@* ";
-    return !rest.empty() && rest.find_first_of(kNever) == std::string_view::npos;
+    constexpr std::string_view kNever = "/?#@*";
+    const bool plain = std::all_of(text.begin(), text.end(),
+                                   [](unsigned char c) { return c > 0x20 && c < 0x7f && !(c >= 'A' && c <= 'Z'); });
+    const bool default_port =
+        (text.starts_with("https:") && rest.ends_with(":443")) || (text.starts_with("http:") && rest.ends_with(":80"));
+    return plain && !default_port && !rest.empty() && !rest.ends_with(':') &&
+           rest.find_first_of(kNever) == std::string_view::npos;
 }
 
 }  // namespace

@@ -170,6 +170,7 @@ LocalClients::Answer LocalClients::answer(Question& question) {
     try {
         if (method == "session.open") return open_session(question);
         if (question.who.client == nullptr) return json_rpc::not_authorised("call session.open first");
+        if (method == "session.close") return close_session(question);
         if (method == "segment.get") return get_segment(question);
         if (method == "segment.offer") return offer_segment(question);
         if (method == "segment.recycle") return recycle_segments(question);
@@ -188,6 +189,13 @@ LocalClients::Answer LocalClients::answer(Question& question) {
         log::error("the local channel: ", question.request.method, ": ", error.what());
         return json_rpc::internal_error();
     }
+}
+
+LocalClients::Answer LocalClients::close_session(const Question& question) {
+    const auto [session] = question.params<std::string>({"session"});
+    if (!all_.sessions.close(session, question.who.client->lease_holder().principal))
+        return json_rpc::unknown_or_expired("session", all_.epoch);
+    return Json{{"closed", true}};
 }
 
 LocalClients::Answer LocalClients::open_session(Question& question) {

@@ -94,6 +94,7 @@ private:
 
     Answer answer(Question& question);
     Answer open_session(Question& question);
+    Answer close_session(const Question& question);
     Answer get_segment(Question& question) const;
     static Answer offer_segment(Question& question);
     static Answer recycle_segments(const Question& question);

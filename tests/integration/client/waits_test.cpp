@@ -66,6 +66,27 @@ TEST_CASE("a stop ends what waits for the local channel of a server that hangs",
     }));
 }
 
+TEST_CASE("a session is waited for until its timeout, and none stays that nobody waits for", "[client][waits]") {
+    ExampleDaemon server;
+    const auto sessions = [&] { return server.totals()["sessions"].get<int>(); };
+    const Client client = server.client();
+    client.call<TensorRef>("ramp", 1 << 16);  // the local channel is open
+    const int before = sessions();
+    {
+        const Client fresh = server.client();
+        const Hanging hangs(server);
+        for (int i = 0; i < 3; ++i)
+            CHECK(throws_soon([&] { client.with({.timeout = 200ms}).new_session(); }));
+        std::stop_source stop;
+        const std::jthread connects(
+            [&] { throws_soon([&] { fresh.with({.stop = stop.get_token()}).call("add", 1, 2); }); });
+        std::this_thread::sleep_for(100ms);
+        CHECK(throws_soon([&] { fresh.with({.timeout = 200ms}).new_session(); }));
+        stop.request_stop();
+    }
+    CHECK(eventually([&] { return sessions() == before; }));
+}
+
 TEST_CASE("shutdown() ends a call that waits for the local channel of a server that hangs", "[client][waits]") {
     ExampleDaemon server;
     const Hanging hangs(server);

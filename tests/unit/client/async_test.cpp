@@ -134,6 +134,18 @@ TEST_CASE("The time of a call and of a submission begins when it is started", "[
     CHECK(running.get() == 42);
 }
 
+TEST_CASE("A call without a timeout waits for a thread as long as it takes", "[client]") {
+    Gate gate;
+    AsyncOptions options = ScriptedAsync::one_thread();
+    options.client.answer_limit = std::chrono::milliseconds(200);
+    ScriptedAsync client({gate.reply(gives(1)), gives(2)}, options);
+    auto running = client.call(), waiting = client.call();
+    REQUIRE(gate.arrived.wait());
+    std::this_thread::sleep_for(std::chrono::milliseconds(250));
+    gate.release.set();
+    CHECK(waiting.get() == 2);
+}
+
 #if !defined(__SANITIZE_THREAD__)  // it allows no thread after a fork
 TEST_CASE("A task that no thread can watch fails", "[client]") {
     const auto fails_or_ends = [] {

@@ -47,6 +47,36 @@ struct Functions {
     ~Functions() { go.set(); }
 };
 
+/// A function of a process that is busy at the first call.
+class BusyAtFirst final : public FunctionRecord {
+public:
+    std::string_view name() const override { return "busy_at_first"; }
+    const FunctionOptions& options() const override { return options_; }
+    std::string where() const override { return "here"; }
+    std::span<const ParameterInfo> parameters() const override { return {}; }
+    void parameter_schema(std::size_t, ValueWriter) const override {}
+    void default_value(std::size_t, ValueWriter) const override {}
+    void result_schema(ValueWriter) const override {}
+    Binding bind(const ValueSource&, std::span<const ValueSource::Node>) const noexcept override {
+        struct Call final : BoundCall {
+            explicit Call(int number) : run_number(number) {}
+            std::optional<CallFailure> run(Context&, ValueWriter result) noexcept override {
+                CallFailure failure;
+                failure.kind = CallFailure::Kind::busy;
+                if (run_number == 0) return failure;
+                result.integer(run_number);
+                return {};
+            }
+            const int run_number;
+        };
+        return {std::make_unique<Call>(runs_++), {}};
+    }
+
+private:
+    const FunctionOptions options_;
+    mutable std::atomic<int> runs_{0};
+};
+
 }  // namespace
 
 TEST_CASE("a call left by its caller is cancelled, waiting or running", "[service]") {
@@ -94,6 +124,15 @@ TEST_CASE("a key runs once, for its principal, method and arguments", "[service]
     CHECK(calls.run("hold", {1}, std::string(256, 'k')) == kInvalid);
     calls.clock.advance(600s);
     CHECK(calls.run("hold", {1}, "k") == 4);
+}
+
+TEST_CASE("a key is free again after a run that was busy", "[service]") {
+    Registry registry;
+    registry.add(std::make_shared<const BusyAtFirst>());
+    Calls calls(registry);
+    CHECK(calls.run("busy_at_first", nullptr, "k") == -32001);
+    CHECK(calls.run("busy_at_first", nullptr, "k") == 1);
+    CHECK(calls.run("busy_at_first", nullptr, "k") == 1);
 }
 
 TEST_CASE("the longest times that can be written are long", "[service]") {

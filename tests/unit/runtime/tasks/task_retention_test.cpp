@@ -88,8 +88,18 @@ TEST_CASE("tasks of an owner with more than half of the tasks or bytes go before
     const auto two = tasks.make("uid:2");  // 2 of 4 are not more than half
     CHECK(tasks.list() == Ids{two, fourth, third, bens});
     tasks.finished(outcome(60), "uid:3");
-    const auto next = tasks.finished(outcome(20), "uid:3");
-    CHECK(tasks.list() == Ids{next, two, fourth, third});
+    const auto next = tasks.finished(outcome(50), "uid:3");  // the fifth task, and more than 100 bytes
+    CHECK(tasks.list() == Ids{next, two, fourth});
+}
+
+TEST_CASE("an owner of many small tasks loses none for the bytes of others", "[tasks][retention]") {
+    Tasks tasks({.max_tasks = 10, .max_bytes = 100});
+    const auto big = tasks.finished(outcome(60), "uid:2");
+    for (int i = 0; i < 6; ++i)
+        tasks.finished(outcome(0));
+    tasks.finished(outcome(50), "uid:3");
+    CHECK_FALSE(tasks.knows(big));
+    CHECK(tasks.list().size() == 7);
 }
 
 TEST_CASE("with too many bytes of outcomes, on host or device, the longest finished ones go first",
