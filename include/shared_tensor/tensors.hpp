@@ -147,7 +147,7 @@ struct SwarmOptions {
 };
 
 /// How a named tensor is fetched over the network: in ranges, or with ClientOptions::compression by one request for the
-/// whole compressed file (if its connection breaks, ranges are used for the rest).
+/// whole compressed file (if its connection breaks or is too slow, ranges are used).
 struct PullOptions {
     /// The wanted version; throws UnknownOrExpired if it is not the current version. nullopt: the current version.
     std::optional<std::uint64_t> version{};
