@@ -161,12 +161,19 @@ Published NamedTensors::push(std::string_view name, const TensorRef& tensor, con
 
 namespace {
 
+const tensor::TensorMap& members_in(const tensor::TensorMap& tensors) { return tensors; }
+const tensor::Manifest& members_in(const tensor::TensorSet& set) { return set.manifest; }
+
 /// `tensors`: a TensorMap or a TensorSet.
 template <class Tensors>
 Published push_as_file(client::Core& core, std::string_view name, const Tensors& tensors, std::uint64_t copied,
                        const PushOptions& options, const CallOptions& call) {
     const auto file = as_file([&] { return tensor::file_of(tensors, metadata_of(options)); });
-    const auto sent = to_send(name, file, tensor::FileForm::safetensors, options);
+    auto sent = to_send(name, file, tensor::FileForm::safetensors, options);
+    const auto& members = members_in(tensors);
+    const bool looks_single = members.size() == 1 && members.begin()->first == name && !options.put.base;
+    if (looks_single)  // older servers know no `as`, and all other sets need none
+        sent.path.append(sent.path.find('?') == std::string::npos ? "?as=set" : "&as=set");
     return {std::string(name), client::upload(core, sent, options, call), sent.size, copied, kUpload};
 }
 

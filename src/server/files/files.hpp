@@ -65,6 +65,7 @@ struct UploadRequest {
     std::optional<tensor::FileForm> file_form;  ///< none: neither the name nor Content-Type names one
     runtime::WantedVersion version;
     bool changes = false;  ///< the file has the members of a set that differ from version.if_version
+    bool is_set = false;   ///< also if its only member has the name of the upload
     runtime::UploadForm form;
     net::ByteRange part;
     bool is_whole = false;

@@ -119,7 +119,7 @@ net::Response publish(Services& all, const UploadRequest& wanted, const UploadTa
     const std::uint64_t size = upload->form().size;
     tensor::FileContent content = tensor::view_file(block, size, *wanted.file_form, wanted.raw);
     NamedTensors::check_content("body", content.set.manifest, {content.metadata.begin(), content.metadata.end()});
-    if (!wanted.changes) single_out(content, wanted.key.name);
+    if (!wanted.changes && !wanted.is_set) single_out(content, wanted.key.name);
     auto placed = all.names.adopt(wanted.key.owner, std::move(content), size);
     const auto old = all.names.store().find(wanted.key.owner, wanted.key.name);
     const bool is_new = old == nullptr;

@@ -89,6 +89,13 @@ TEST_CASE("a set is put as safetensors, with its metadata and wherever its membe
     CHECK(send(port, "PUT", copy + ".safetensors", file).status == 201);
     CHECK(get(port, copy).body == file);
     CHECK(call(port, "tensor.get", {{"name", copy}})["metadata"] == Json({{"step", "7"}}));
+    const std::string one =
+        safetensors(R"({")" + copy + R"(":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "\x07");
+    const auto is_set = [&] { return call(port, "tensor.get", {{"name", copy}}).contains("tensors"); };
+    CHECK(send(port, "PUT", copy + ".safetensors?as=set", one).status == 200);
+    CHECK(is_set());
+    CHECK(send(port, "PUT", copy + ".safetensors", one).status == 200);
+    CHECK_FALSE(is_set());
     const std::string askew = safetensors(  // the length of the header is odd: so is every place behind it
         R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[1,9]},"y":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
         "\x07" + numbers(2));
@@ -194,6 +201,8 @@ TEST_CASE("what cannot be an upload is rejected, and says why", "[server][upload
         {"slice", name + ".raw?slice=1:2", bytes, floats(2)},
         {"if_version", name + ".raw?if_version=x", bytes, floats(2)},
         {"upload", name + ".raw?upload=" + std::string(129, 'x'), bytes, floats(2)},
+        {"as", name + ".safetensors?as=tensor", bytes, {}},
+        {"as", name + ".raw?as=set", bytes, floats(2)},
         {"query", name + ".raw?version=1&version=2", bytes, floats(2)},
     };
     for (const char* wrong : {"bytes 0-31/*", "bytes 0-30/32", "bytes 0-32/64", "bytes 8-39/32", "bytes */32",
