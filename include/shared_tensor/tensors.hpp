@@ -251,8 +251,9 @@ public:
     /// are kept and the rest is fetched again; damaged bytes are fetched again too (ClientOptions::retry). All bytes
     /// are of one version: if new versions interrupt each try, pull() throws TensorExpired.
     /// ClientOptions::max_answer_bytes does not limit a file; a file larger than the memory that this process may use
-    /// is rejected with RpcError. CallOptions::timeout limits the whole pull. Use get() for a set with members of
-    /// complex32 or complex128, which safetensors files cannot hold. Throws std::invalid_argument for invalid options.
+    /// is rejected with RpcError. CallOptions::timeout limits the whole pull. A set with members of complex32 or
+    /// complex128, which safetensors files cannot hold, comes as get() fetches it, by one connection. Throws
+    /// std::invalid_argument for invalid options.
     NamedTensor pull(std::string_view name, const PullOptions& options = {}) const;
 
     /// As put(), for servers on other hosts: sends the tensor in parallel parts over several connections. A lost or
@@ -295,6 +296,7 @@ private:
                                          const PutOptions& options) const;
     bool has(std::string_view name) const;
     Client repeating() const;
+    std::map<std::string, std::string> fetch_metadata(std::string_view name, std::uint64_t version) const;
 
     Client client_;
 };

@@ -18,6 +18,7 @@ namespace shared_tensor {
 
 namespace {
 
+constexpr int kMostRawTries = 8;           // of a raw file and its metadata
 constexpr const char* kUpload = "upload";  // Published::transport
 
 bool is_about(const InvalidParams& error, std::string_view parameter) {
@@ -89,10 +90,19 @@ NamedTensor NamedTensors::pull(std::string_view name, const PullOptions& options
         if (!is_about(error, "form")) throw;
         is_raw = true;  // of a dtype that safetensors lacks
     }
-    if (is_raw) {
-        PullOptions whole = options;
-        whole.previous.reset();
-        fetch(".raw", whole);
+    PullOptions whole = options;
+    whole.previous.reset();
+    for (int tries = 1; is_raw; ++tries) {
+        try {
+            fetch(".raw", whole);
+            content->metadata = fetch_metadata(name, content->version);
+            break;
+        } catch (const InvalidParams& error) {
+            if (!is_about(error, "name")) throw;
+            return get(name, options.version);  // a set
+        } catch (const UnknownOrExpired&) {     // perhaps there is a new version meanwhile
+            if (options.version || tries == kMostRawTries) throw;
+        }
     }
     try {
         is_raw ? read_raw(file, core.ports(), *content) : read_safetensors(file, *content);

@@ -167,6 +167,28 @@ TEST_CASE("every dtype and shape can be pushed and pulled", "[client][push][pull
     }
 }
 
+TEST_CASE("what safetensors files cannot hold is pulled whole, with its metadata", "[client][pull]") {
+    const ExampleDaemon server;
+    const NamedTensors near(server.client()), far(server.far());
+    const TensorRef complex = numbered(DType::complex128, {300, 101}), x = numbers(5);
+    const PutOptions described{.metadata = {{"step", "7"}}};
+    near.put("one", complex, described);
+    near.put("set", std::map<std::string, TensorRef>{{"a", complex}, {"b", x}}, described);
+    for (const PullOptions& options :
+         {PullOptions{}, PullOptions{.version = 1}, PullOptions{.swarm = SwarmOptions()}}) {
+        const NamedTensor one = far.pull("one", options), set = far.pull("set", options);
+        CHECK(identical(one.tensor(), complex));
+        CHECK(one.metadata() == described.metadata);
+        CHECK(one.version() == 1);
+        CHECK(identical(set["a"], complex));
+        CHECK(identical(set["b"], x));
+        CHECK(set.metadata() == described.metadata);
+        CHECK(far.pull("set/a").metadata() == described.metadata);
+    }
+    CHECK(far.pull("one", {.first_row = 5, .last_row = 7}).metadata() == described.metadata);
+    CHECK_THROWS_AS(far.pull("set", {.version = 2}), UnknownOrExpired);
+}
+
 TEST_CASE("what is pulled into memory of another server is published there without a copy", "[client][pull]") {
     const ExampleDaemon there, here;
     const Client own = here.client();
