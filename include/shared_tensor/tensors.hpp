@@ -137,7 +137,8 @@ struct TensorPart {
 /// How several processes that pull the same version at the same time pass it on to each other.
 struct SwarmOptions {
     /// Where this process listens for the other receivers: they reach it at the address from which it calls the server.
-    std::string host = "0.0.0.0";
+    /// Empty: at all addresses of this host, of IPv4 and of IPv6.
+    std::string host{};
     int port = 0;  ///< 0: the kernel chooses
     /// How much longer pull() blocks when it has all bytes and other receivers lack some, so that they get them here.
     std::chrono::milliseconds linger{0};
