@@ -184,6 +184,11 @@ std::optional<net::Response> reject_put(Services& all, const net::RequestHead& h
     return error_response(rejected);
 }
 
+std::shared_ptr<const void> part_begins(Services& all, const net::RequestHead& head, const Principal& principal) {
+    if (!head.headers.find("Content-Range")) return nullptr;
+    return all.uploads.part_begins(parse_upload_request(head, principal).key);
+}
+
 net::Response put_file(Services& all, const net::Request& request, const Principal& principal) try {
     const net::RequestHead& head = request.head;
     const auto bytes = request.body != nullptr ? request.body->bytes() : std::span<const std::byte>();

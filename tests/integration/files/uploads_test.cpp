@@ -343,6 +343,19 @@ TEST_CASE("an upload can be given up, and ends by itself without parts; so does 
     CHECK(others.published() == others.bytes);
 }
 
+TEST_CASE("an upload is kept while a slow part of it arrives", "[server][uploads]") {
+    const Daemon daemon({"--upload-ttl", "300ms"});
+    const Parts parts(daemon.port());
+    HttpPeer slow(daemon.port());
+    slow.request("PUT", "/tensors/" + parts.name + ".raw?upload=a", "",
+                 floats(1000, {{"Content-Range", "bytes 8000-15999/16000"}, {"Content-Length", "8000"}}));
+    CHECK(parts.put(0, 8000).status == 202);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    slow.send(parts.bytes.substr(8000));
+    CHECK(slow.read().status == 201);
+    CHECK(parts.published() == parts.bytes);
+}
+
 TEST_CASE("all of a file counts, and it ends with its elements", "[server][uploads]") {
     const Daemon daemon({"--max-named-bytes", "10000"});
     const int port = daemon.port();
