@@ -44,7 +44,7 @@ struct NodeOptions {
     std::size_t max_peers = 100;                         ///< known other nodes; the longest unused is dropped first
     std::size_t inbox_messages = 1'000;                  ///< messages in the inbox; more are rejected
     std::uint64_t inbox_bytes = std::uint64_t{1} << 30;  ///< likewise, for the bytes of their tensors
-    std::chrono::milliseconds push_timeout{30'000};      ///< how long push() tries again while the inbox is full
+    std::chrono::milliseconds push_timeout{30'000};      ///< how long push() tries again while there is no room
 };
 
 /// Counts since the node was made.
@@ -135,7 +135,8 @@ public:
                      const std::stop_token& stop = {}) const;
 
     /// Sends a tensor to the inbox of the node at `url`, and returns when it is in the inbox. After that, a tensor of
-    /// empty_in_shared_memory() may be overwritten. Tries again while the inbox is full, until push_timeout.
+    /// empty_in_shared_memory() may be overwritten. Tries again while the inbox is full or its node
+    /// has no memory for the tensor (ServerBusy, ServerOutOfMemory), until push_timeout.
     void push(const std::string& url, std::string_view name, const TensorRef& tensor,
               const std::stop_token& stop = {}) const;
 

@@ -137,7 +137,8 @@ struct TensorPart {
 /// How several processes that pull the same version at the same time pass it on to each other.
 struct SwarmOptions {
     /// Where this process listens for the other receivers: they reach it at the address from which it calls the server.
-    std::string host = "0.0.0.0";
+    /// Empty: at all addresses of this host, of IPv4 and of IPv6.
+    std::string host{};
     int port = 0;  ///< 0: the kernel chooses
     /// How much longer pull() blocks when it has all bytes and other receivers lack some, so that they get them here.
     std::chrono::milliseconds linger{0};
@@ -147,7 +148,7 @@ struct SwarmOptions {
 };
 
 /// How a named tensor is fetched over the network: in ranges, or with ClientOptions::compression by one request for the
-/// whole compressed file (if its connection breaks, ranges are used for the rest).
+/// whole compressed file (if its connection breaks or is too slow, ranges are used).
 struct PullOptions {
     /// The wanted version; throws UnknownOrExpired if it is not the current version. nullopt: the current version.
     std::optional<std::uint64_t> version{};
@@ -251,8 +252,9 @@ public:
     /// are kept and the rest is fetched again; damaged bytes are fetched again too (ClientOptions::retry). All bytes
     /// are of one version: if new versions interrupt each try, pull() throws TensorExpired.
     /// ClientOptions::max_answer_bytes does not limit a file; a file larger than the memory that this process may use
-    /// is rejected with RpcError. CallOptions::timeout limits the whole pull. Use get() for a set with members of
-    /// complex32 or complex128, which safetensors files cannot hold. Throws std::invalid_argument for invalid options.
+    /// is rejected with RpcError. CallOptions::timeout limits the whole pull. A set with members of complex32 or
+    /// complex128, which safetensors files cannot hold, comes as get() fetches it, by one connection. Throws
+    /// std::invalid_argument for invalid options.
     NamedTensor pull(std::string_view name, const PullOptions& options = {}) const;
 
     /// As put(), for servers on other hosts: sends the tensor in parallel parts over several connections. A lost or
@@ -295,6 +297,7 @@ private:
                                          const PutOptions& options) const;
     bool has(std::string_view name) const;
     Client repeating() const;
+    std::map<std::string, std::string> fetch_metadata(std::string_view name, std::uint64_t version) const;
 
     Client client_;
 };

@@ -275,16 +275,26 @@ void Node::push(const std::string& url, std::string_view name, const TensorRef& 
                                       .idempotency_key = std::move(key),
                                       .idempotent = true});
         };
+        // The key stays the same until the inbox answers, so that a repeated request is delivered once.
+        std::string key = impl_->peers().next_key();
         bool has_room = true;
         for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-            // A new idempotency key for each try: a request that is repeated after a lost connection is delivered once.
-            if (has_room &&
-                client(impl_->peers().next_key()).call<bool>(kDeliver, named("name", name), named("tensor", tensor)))
-                return true;
+            const auto is_last = [&] { return real_clock().now() + pause >= deadline; };
+            try {
+                if (!has_room) has_room = client({}).call<bool>(kHasRoom, named("bytes", tensor.bytes()));
+                if (has_room) {
+                    if (client(key).call<bool>(kDeliver, named("name", name), named("tensor", tensor))) return true;
+                    key = impl_->peers().next_key();
+                    has_room = false;
+                }
+            } catch (const RpcError& error) {
+                // The messages in an inbox count against the limits of its server.
+                const bool may_pass = error.is(ErrorCode::busy) || error.is(ErrorCode::out_of_memory);
+                if (!may_pass || is_last()) throw;
+            }
             if (impl_->stopped) throw shut_down();
-            if (real_clock().now() + pause >= deadline) throw full(url);
+            if (is_last()) throw full(url);
             sleep_for(pause, stop);
-            has_room = client({}).call<bool>(kHasRoom, named("bytes", tensor.bytes()));
         }
     });
 }

@@ -77,8 +77,9 @@ struct Router::Admission final : net::Admission {
     Admission(Path the_path, Principal principal) : path(the_path), who(std::move(principal)) {}
 
     const Path path;
-    const Principal who;    // with its permissions and its budgets
-    bool is_frame = false;  // JSON followed by tensors; else only JSON (Path::rpc)
+    const Principal who;               // with its permissions and its budgets
+    bool is_frame = false;             // JSON followed by tensors; else only JSON (Path::rpc)
+    std::shared_ptr<const void> part;  // keeps the upload that this request belongs to
 };
 
 namespace {
@@ -177,6 +178,7 @@ net::Handler::Verdict Router::plan(const net::RequestHead& head, bool is_handsha
         if (head.method == "POST") plan.max_bytes = kMaxSwarmReport;
         if (head.method != "PUT") return plan;
         if (auto rejection = reject_put(all_, head, who)) return counted(std::move(*rejection));
+        admission->part = part_begins(all_, head, who);
         plan.max_bytes = all_.options.http.max_body_bytes;
         plan.binary = true;
         return plan;

@@ -160,8 +160,8 @@ class Node:
         return NamedTensor(pulled, self._convert)
 
     async def push(self, url: str, name: str, tensor: Any) -> None:
-        """Sends a tensor to the inbox of the node at `url`. Returns when it is in the inbox. Raises ServerBusy if the
-        inbox was full for `push_timeout` seconds."""
+        """Sends a tensor to the inbox of the node at `url`. Returns when it is in the inbox. Raises ServerBusy or
+        ServerOutOfMemory if there was no room for `push_timeout` seconds."""
         await self._stoppable(self._core.push, url, name, _core.Tensor.from_dlpack(tensor))
 
     async def receive(self, timeout: float | None = None) -> NodeMessage | None:

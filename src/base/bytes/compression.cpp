@@ -87,6 +87,8 @@ public:
         if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) reject(Coding::gzip, kDamaged);
         return {size - stream_.avail_in, room - stream_.avail_out, result == Z_STREAM_END};
     }
+    /// Decompresses another member after the end of one.
+    void next_member() { ::inflateReset(&stream_); }
 
 private:
     const bool compresses_;
@@ -126,11 +128,13 @@ public:
         if (ZSTD_isError(rest) != 0) reject(Coding::zstd, kDamaged);
         return {in.pos, out.pos, rest == 0};
     }
+    void next_member() {}  // zstd begins a new frame by itself
 
 private:
     ZSTD_DCtx* const context_ = zstd_decoder();
 };
 
+/// The bytes may be several members, one after the other (RFC 1952, section 2.2; frames in RFC 8878, section 3).
 template <class Decoder>
 std::vector<std::byte> decompress_all(Coding coding, Decoder& decoder, std::span<const std::byte> bytes,
                                       std::size_t most, const std::function<void(std::size_t)>& grows) {
@@ -148,11 +152,11 @@ std::vector<std::byte> decompress_all(Coding coding, Decoder& decoder, std::span
         if (is_full && step.made > 0) too_long(coding);
         read += step.read;
         done += step.made;
-        if (step.ended) {
-            if (read != bytes.size()) reject(coding, "something follows its end");
+        if (step.ended && read == bytes.size()) {
             out.resize(done);
             return out;
         }
+        if (step.ended) decoder.next_member();
         if (step.read == 0 && step.made == 0) reject(coding, "it is cut off");
     }
 }

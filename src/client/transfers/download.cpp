@@ -73,7 +73,8 @@ private:
     }
 
     /// Requests the whole file in one answer, which the server compresses if that makes it smaller. Returns false if
-    /// the connection broke or the bytes are damaged: a compressed answer cannot be resumed, ranges can.
+    /// the connection broke or was too slow, or the bytes are damaged: a compressed answer cannot be resumed, ranges
+    /// can.
     bool fetch_compressed() {
         bool is_whole = true;
         transfer_.until_it_holds(path_, [&](int) {
@@ -82,7 +83,7 @@ private:
             try {
                 first_ = transfer_.send(std::move(whole));
             } catch (const net::TransportError& error) {
-                if (!error.sent || error.kind != net::TransportError::Kind::broken) throw;
+                if (!is_cut_off(error)) throw;
                 is_whole = false;
                 return;
             }
@@ -93,6 +94,11 @@ private:
         });
         if (!is_whole) log::debug(path_, ": the compressed file was cut off or damaged; it is downloaded in ranges");
         return is_whole;
+    }
+
+    bool is_cut_off(const net::TransportError& error) const {
+        using Kind = net::TransportError::Kind;
+        return error.sent && (error.kind == Kind::broken || (error.kind == Kind::timeout && transfer_.has_time()));
     }
 
     bool decompress_first() {
@@ -119,7 +125,7 @@ private:
                 first_ = transfer_.send(request_of({0, wanted}));
             } catch (const net::TransportError& error) {
                 // No byte of the answer was kept. A smaller range may succeed.
-                if (error.sent && error.kind == net::TransportError::Kind::broken)
+                if (is_cut_off(error))
                     wanted = wanted > kFirstRange ? kFirstRange : std::max<std::size_t>(wanted / 8, 1);
                 throw;
             }

@@ -119,6 +119,11 @@ struct ContentSlot final : detail::ResultSlot {
     std::shared_ptr<NamedTensor::Content> content;
 };
 
+/// Reads the result of tensor.get with the form "metadata".
+Metadata metadata_in(const ValueReader& reader) {
+    return reader.has("metadata") ? Codec<Metadata>::read(reader.member("metadata")) : Metadata();
+}
+
 NamedTensorInfo info_of(const ValueReader& reader) {
     NamedTensorInfo info{text_in(reader, "name"),        text_in(reader, "owner"),
                          number_in(reader, "version"),   number_in(reader, "bytes"),
@@ -323,6 +328,19 @@ NamedTensor NamedTensors::get(std::string_view name, const std::vector<std::stri
                                               named("form", "blocks")),
                           result);
     return NamedTensor(std::move(result.content));
+}
+
+/// Of a set and of a tensor. Older servers do not send it by itself: then it is empty.
+std::map<std::string, std::string> NamedTensors::fetch_metadata(std::string_view name, std::uint64_t version) const {
+    client::SlotOf<metadata_in> found;
+    try {
+        repeating().call_into(
+            "tensor.get",
+            detail::ArgumentsOf(named("name", name), named("version", version), named("form", "metadata")), found);
+    } catch (const InvalidParams& error) {
+        if (client::details_of(error).parameter != "form") throw;
+    }
+    return std::move(found.value);
 }
 
 std::vector<NamedTensorInfo> NamedTensors::list(std::string_view prefix) const {

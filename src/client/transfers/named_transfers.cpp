@@ -18,6 +18,7 @@ namespace shared_tensor {
 
 namespace {
 
+constexpr int kMostRawTries = 8;           // of a raw file and its metadata
 constexpr const char* kUpload = "upload";  // Published::transport
 
 bool is_about(const InvalidParams& error, std::string_view parameter) {
@@ -91,10 +92,19 @@ NamedTensor NamedTensors::pull(std::string_view name, const PullOptions& options
         if (!is_about(error, "form")) throw;
         is_raw = true;  // of a dtype that safetensors lacks
     }
-    if (is_raw) {
-        PullOptions whole = options;
-        whole.previous.reset();
-        fetch(".raw", whole);
+    PullOptions whole = options;
+    whole.previous.reset();
+    for (int tries = 1; is_raw; ++tries) {
+        try {
+            fetch(".raw", whole);
+            content->metadata = fetch_metadata(name, content->version);
+            break;
+        } catch (const InvalidParams& error) {
+            if (!is_about(error, "name")) throw;
+            return get(name, options.version);  // a set
+        } catch (const UnknownOrExpired&) {     // perhaps there is a new version meanwhile
+            if (options.version || tries == kMostRawTries) throw;
+        }
     }
     try {
         is_raw ? read_raw(file, core.ports(), *content) : read_safetensors(file, *content);
@@ -163,12 +173,19 @@ Published NamedTensors::push(std::string_view name, const TensorRef& tensor, con
 
 namespace {
 
+const tensor::TensorMap& members_in(const tensor::TensorMap& tensors) { return tensors; }
+const tensor::Manifest& members_in(const tensor::TensorSet& set) { return set.manifest; }
+
 /// `tensors`: a TensorMap or a TensorSet.
 template <class Tensors>
 Published push_as_file(client::Core& core, std::string_view name, const Tensors& tensors, std::uint64_t copied,
                        const PushOptions& options, const CallOptions& call) {
     const auto file = as_file([&] { return tensor::file_of(tensors, metadata_of(options)); });
-    const auto sent = to_send(name, file, tensor::FileForm::safetensors, options);
+    auto sent = to_send(name, file, tensor::FileForm::safetensors, options);
+    const auto& members = members_in(tensors);
+    const bool looks_single = members.size() == 1 && members.begin()->first == name && !options.put.base;
+    if (looks_single)  // older servers know no `as`, and all other sets need none
+        sent.path.append(sent.path.find('?') == std::string::npos ? "?as=set" : "&as=set");
     return {std::string(name), client::upload(core, sent, options, call), sent.size, copied, kUpload};
 }
 

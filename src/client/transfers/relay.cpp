@@ -1,9 +1,12 @@
 #include "client/transfers/relay.hpp"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "base/bytes/ids.hpp"
+#include "base/system/unique_fd.hpp"
 #include "net/message/text.hpp"
 #include "net/stream/tls.hpp"
 
@@ -13,10 +16,16 @@ namespace {
 
 constexpr std::string_view kPath = "/swarm/";
 
+/// All addresses of this host. A socket that listens on "::" takes connections over IPv4 too.
+const char* any_host() {
+    const UniqueFd v6(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    return v6 ? "::" : "0.0.0.0";  // without IPv6 the kernel makes no such sockets
+}
+
 net::ServerOptions listen_at(const SwarmOptions& options, const TlsOptions& tls) {
     net::ServerOptions server{};
     server.max_connections = 256;
-    server.host = options.host;
+    server.host = options.host.empty() ? any_host() : options.host;
     server.port = options.port;
     if (!tls.certificate.empty()) server.tls = net::TlsServer::load({tls.certificate, tls.key, {}});
     return server;

@@ -58,7 +58,9 @@ std::uint64_t Transfer::max_file_bytes() {
 }
 
 void Transfer::throw_failed(const net::TransportError& error, const std::string& path) const {
-    if (error.kind == net::TransportError::Kind::too_large) throw_too_large(path, error.what());
+    using Kind = net::TransportError::Kind;
+    if (error.kind == Kind::too_large) throw_too_large(path, error.what());
+    if (error.kind == Kind::timeout && has_time()) throw TransportFailure(path + ": " + error.what(), error.sent);
     throw_failure(error, {}, path);
 }
 

@@ -65,7 +65,8 @@ public:
 
     /// Calls `attempt(number)` until it succeeds, as often as the client repeats a call that is idempotent. `number`
     /// counts the tries without progress: `attempt` sets it to 0 if it made progress, and the next try then follows
-    /// at once. `path` is for error texts.
+    /// at once. A request that had no answer in time is repeated too, unless the time of the whole transfer is over.
+    /// `path` is for error texts.
     template <class Attempt>
     void until_it_holds(const std::string& path, Attempt attempt) const {
         Core::Times times = times_;
@@ -82,6 +83,8 @@ public:
 
     const Clock& clock() const { return core_->clock(); }
     SteadyTime start() const { return times_.start; }
+    /// Whether another request may begin before the deadline.
+    bool has_time() const { return clock().now() < times_.deadline; }
     SteadyTime deadline() const { return times_.deadline; }
     const std::stop_token& stop() const { return call_->stop; }
     const TlsOptions& tls() const { return core_->options_.tls; }

@@ -37,6 +37,7 @@ struct SwarmTable::Swarm {
     std::vector<std::uint32_t> on_the_way;                  // fetches of each piece from the server
     std::map<std::string, std::set<std::string>> failures;  // of each relay: whom it failed
     std::size_t uploads = 0;                                // of the server
+    std::size_t unfinished = 0;                             // receivers that lack pieces
 
     /// The receiver no longer fetches the piece. Returns the relay that it was to come from.
     std::string end_fetch(Receiver& receiver, std::uint64_t piece) {
@@ -74,7 +75,7 @@ struct SwarmTable::Swarm {
         end_fetch(receiver, piece);
         if (receiver.has[piece]) return;
         receiver.has[piece] = true;
-        --receiver.missing;
+        if (--receiver.missing == 0) --unfinished;
         ++copies[piece];
     }
     void lose(const std::string& id, Receiver& receiver, std::uint64_t piece) {
@@ -89,6 +90,7 @@ struct SwarmTable::Swarm {
             end_fetch(receiver, receiver.fetches.begin()->first);
         for (std::size_t i = 0; i < copies.size(); ++i)
             copies[i] -= receiver.has[i] ? 1 : 0;
+        if (receiver.missing > 0) --unfinished;
         failures.erase(gone->first);
         receivers.erase(gone);
     }
@@ -139,7 +141,6 @@ std::optional<SwarmTable::Step> SwarmTable::next(const std::string& file, std::u
             slot->on_the_way.resize(pieces);
         }
         Swarm& swarm = *slot;
-        forget_silent(state, swarm);
         auto found = swarm.receivers.find(report.receiver);
         if (found == swarm.receivers.end()) {
             if (report.leaves || state.receivers >= limits_.max_receivers) return std::nullopt;
@@ -147,6 +148,7 @@ std::optional<SwarmTable::Step> SwarmTable::next(const std::string& file, std::u
             found->second.address = report.address;
             found->second.has.resize(pieces);
             found->second.missing = pieces;
+            if (pieces > 0) ++swarm.unfinished;
             ++state.receivers;
         }
         const std::string id = found->first;
@@ -156,9 +158,7 @@ std::optional<SwarmTable::Step> SwarmTable::next(const std::string& file, std::u
             if (piece < pieces) swarm.take(receiver, piece);
         for (const std::uint64_t piece : report.lost)
             if (piece < pieces) swarm.lose(id, receiver, piece);
-        Step step{id, {}, {}, receiver.missing};
-        for (const auto& [other, one] : swarm.receivers)
-            step.unfinished += other != id && one.missing > 0 ? 1 : 0;
+        Step step{id, {}, {}, receiver.missing, swarm.unfinished - (receiver.missing > 0 ? 1 : 0)};
         if (report.leaves) {
             swarm.forget(found);
             --state.receivers;
@@ -173,8 +173,10 @@ std::optional<SwarmTable::Step> SwarmTable::next(const std::string& file, std::u
         if (!step.piece) {
             const Receiver* relay = nullptr;
             for (const auto& [other, one] : swarm.receivers) {
-                if (other == id || one.uploads >= kUploadsOfRelay || !swarm.may_serve(other, receiver)) continue;
-                if (relay != nullptr && one.uploads >= relay->uploads) continue;
+                if (relay != nullptr && relay->uploads == 0) break;
+                const std::size_t busy = relay != nullptr ? relay->uploads : kUploadsOfRelay;
+                if (other == id || one.uploads >= busy || one.missing == pieces) continue;
+                if (!swarm.may_serve(other, receiver)) continue;
                 const auto piece = swarm.rarest(receiver, start, [&](std::uint64_t at) { return one.has[at]; });
                 if (!piece) continue;
                 relay = &one;

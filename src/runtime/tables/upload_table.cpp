@@ -184,13 +184,27 @@ bool UploadTable::remove(const Key& key, const UploadPointer& upload) {
     return upload->abandon() && was_there;
 }
 
+std::shared_ptr<const void> UploadTable::part_begins(const Key& key) {
+    parts_.with([&](auto& parts) { ++parts[key]; });
+    return {&all_, [this, key](const void*) { part_ends(key); }};
+}
+
+void UploadTable::part_ends(const Key& key) noexcept {
+    if (const auto upload = find(key)) upload->used(now());
+    parts_.with([&](auto& parts) {
+        const auto found = parts.find(key);
+        if (--found->second == 0) parts.erase(found);
+    });
+}
+
 /// A part extends its upload without the lock of this table, so the deadlines in the table may be too early.
 void UploadTable::expire() {
     const SteadyTime now = clock_->now();
     std::vector<UploadPointer> ended;  // destroyed without the lock
     all_.with([&](All& all) {
         while (All::Entry* const found = all.first_due(now)) {
-            const SteadyTime end = found->value->last_used() + limits_.ttl;
+            const bool is_fed = parts_.with([&](const auto& parts) { return parts.contains(found->key()); });
+            const SteadyTime end = (is_fed ? now : found->value->last_used()) + limits_.ttl;
             if (end > now)
                 all.set_deadline(*found, end);
             else

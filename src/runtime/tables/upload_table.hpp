@@ -5,6 +5,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -57,6 +58,8 @@ public:
     MemoryBlock block() const;
     void published(std::uint64_t version, SteadyTime now);
     void drop();
+    /// The time without parts begins anew.
+    void used(SteadyTime now) { last_used_.store(now, std::memory_order_relaxed); }
 
     /// For all other callers: ends the upload. Returns false if it is being published or has already ended.
     bool abandon();
@@ -126,6 +129,9 @@ public:
     /// Removes the upload from the table, and ends it unless it is being published. Returns false if it was not in the
     /// table or did not end.
     bool remove(const Key& key, const UploadPointer& upload);
+    /// The upload does not expire while the result lives: a part of it is on its way. It may be opened later. The table
+    /// must outlive the result.
+    std::shared_ptr<const void> part_begins(const Key& key);
     void expire();  ///< maintenance: ends uploads without recent parts
 
     SteadyTime now() const { return clock_->now(); }
@@ -144,11 +150,13 @@ private:
     bool has_room(const All& all, const std::string& account) const;
     using Used = OwnedTable<std::monostate, std::string, const Upload*>;  ///< the bytes of each account
     std::optional<Full> fill(Upload& upload, const Payer& payer, const TakeBlock& take) const;
+    void part_ends(const Key& key) noexcept;
 
     const UploadLimits limits_;
     const Clock* const clock_;
     const std::shared_ptr<Guarded<Used>> used_;  // shared with uploads, which may outlive the table
     Guarded<All> all_;
+    Guarded<std::map<Key, std::size_t>> parts_;  // on their way; locked after all_
 };
 
 }  // namespace shared_tensor::runtime

@@ -51,6 +51,9 @@ net::Response swarm_step(Services& all, const net::Request& request, const Swarm
 
 /// Returns the error for a PUT that must be rejected whatever its body holds. Called before the body is read.
 std::optional<net::Response> reject_put(Services& all, const net::RequestHead& head, const Principal& principal);
+/// The upload of a part does not expire while the result lives. Null if the request, which was not rejected, has the
+/// whole file.
+std::shared_ptr<const void> part_begins(Services& all, const net::RequestHead& head, const Principal& principal);
 net::Response put_file(Services& all, const net::Request& request, const Principal& principal);
 net::Response upload_state(Services& all, const net::RequestHead& head, const Principal& principal);
 net::Response abandon_upload(Services& all, const net::RequestHead& head, const Principal& principal);
@@ -65,6 +68,7 @@ struct UploadRequest {
     std::optional<tensor::FileForm> file_form;  ///< none: neither the name nor Content-Type names one
     runtime::WantedVersion version;
     bool changes = false;  ///< the file has the members of a set that differ from version.if_version
+    bool is_set = false;   ///< also if its only member has the name of the upload
     runtime::UploadForm form;
     net::ByteRange part;
     bool is_whole = false;

@@ -119,7 +119,7 @@ net::Response publish(Services& all, const UploadRequest& wanted, const UploadTa
     const std::uint64_t size = upload->form().size;
     tensor::FileContent content = tensor::view_file(block, size, *wanted.file_form, wanted.raw);
     NamedTensors::check_content("body", content.set.manifest, {content.metadata.begin(), content.metadata.end()});
-    if (!wanted.changes) single_out(content, wanted.key.name);
+    if (!wanted.changes && !wanted.is_set) single_out(content, wanted.key.name);
     auto placed = all.names.adopt(wanted.key.owner, std::move(content), size);
     const auto old = all.names.store().find(wanted.key.owner, wanted.key.name);
     const bool is_new = old == nullptr;
@@ -182,6 +182,11 @@ std::optional<net::Response> reject_put(Services& all, const net::RequestHead& h
     return rejection(all, parse_put(head, principal, *bytes));
 } catch (const Rejected& rejected) {
     return error_response(rejected);
+}
+
+std::shared_ptr<const void> part_begins(Services& all, const net::RequestHead& head, const Principal& principal) {
+    if (!head.headers.find("Content-Range")) return nullptr;
+    return all.uploads.part_begins(parse_upload_request(head, principal).key);
 }
 
 net::Response put_file(Services& all, const net::Request& request, const Principal& principal) try {

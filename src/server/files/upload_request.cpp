@@ -79,8 +79,11 @@ UploadRequest parse_upload_request(const net::RequestHead& head, const Principal
             wanted.version.version = net::parse_decimal(value);
             if (!wanted.version.version || *wanted.version.version > runtime::kHighestVersion)
                 reject(parameter, "a number up to " + std::to_string(runtime::kHighestVersion), value);
+        } else if (parameter == "as") {
+            if (value != "set") reject(parameter, "set", value);
+            wanted.is_set = true;
         } else {
-            reject_parameter(parameter, "upload, if_version, base, version");
+            reject_parameter(parameter, "upload, if_version, base, version, as");
         }
     }
     return wanted;
@@ -98,6 +101,8 @@ UploadRequest parse_put(const net::RequestHead& head, const Principal& principal
                        415);
     if (wanted.changes && *wanted.file_form != FileForm::safetensors)
         reject("base", "a safetensors file of the members that changed", std::string(suffix_of(*wanted.file_form)));
+    if (wanted.is_set && *wanted.file_form != FileForm::safetensors)
+        reject("as", "a safetensors file, for a set", std::string(suffix_of(*wanted.file_form)));
     if (const auto condition = headers.find("If-None-Match")) {
         if (net::trim(*condition) != "*") reject("If-None-Match", "*, or ?if_version=N", *condition);
         wanted.version.if_version = 0;

@@ -27,7 +27,7 @@ using MaybeVersion = std::optional<Version>;
 using Words = std::optional<std::vector<std::string>>;
 using Metadata = std::optional<std::map<std::string, std::string>>;
 
-constexpr std::array<std::string_view, 2> kForms = {"tensors", "blocks"};
+constexpr std::array<std::string_view, 3> kForms = {"tensors", "blocks", "metadata"};
 using Form = Word<kForms>;
 
 std::optional<std::uint64_t> number_of(const MaybeVersion& version) {
@@ -200,9 +200,10 @@ public:
         result.member("name").string(name);
         result.member("version").unsigned_integer(named->version);
         if (!value.metadata.empty()) write_metadata(result.member("metadata"), value.metadata);
-        if (!address.member.empty()) {
-            codec::TensorPointer member = value.member(address.member);
-            if (member == nullptr) throw unknown(name, named);
+        codec::TensorPointer member = address.member.empty() ? nullptr : value.member(address.member);
+        if (!address.member.empty() && member == nullptr) throw unknown(name, named);
+        if (form && form->text == "metadata") return make_outcome(result.take());
+        if (member != nullptr) {
             result.tensor("tensor", std::move(member));
         } else if (!value.is_set()) {
             result.tensor("tensor", value.tensor);

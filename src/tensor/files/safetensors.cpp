@@ -151,6 +151,8 @@ std::string entry(const std::string& name, const Member& member, std::uint64_t b
     Shape shape = member.shape;
     if (member.dtype == DType::float4_e2m1fn_x2) {
         if (shape.empty()) throw SafetensorsError(shown(name) + ": F4 needs a dimension");
+        if (shape.back() > std::numeric_limits<std::int64_t>::max() / 2)
+            throw SafetensorsError(shown(name) + ": its last dimension has more values than F4 can count");
         shape.back() *= 2;
     }
     return text.append(text_of(shape))

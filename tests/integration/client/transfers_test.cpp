@@ -97,6 +97,30 @@ TEST_CASE("tensors and sets are pushed and pulled as they are", "[client][push][
     CHECK(server.totals()["uploads"] == kNoUploads);
 }
 
+TEST_CASE("a set of one tensor that has the set's name stays a set", "[client][push]") {
+    const ExampleDaemon server;
+    const NamedTensors near(server.client()), far(server.far());
+    const auto set = [](int first) { return std::map<std::string, TensorRef>{{"policy", numbers(4 << 20, first)}}; };
+    const auto is_set = [&](int first) {
+        const NamedTensor read = near.get("policy");
+        return read.is_set() && identical(read["policy"], set(first).at("policy"));
+    };
+    far.push("policy", set(1));
+    CHECK(is_set(1));
+    far.push("policy", set(2), {.put = {.if_version = 1}, .part_bytes = 1 << 20});
+    CHECK(is_set(2));
+    for (int i = 3; i < 6; ++i) {  // a later version of a large set is uploaded
+        near.put("policy", set(i));
+        CHECK(is_set(i));
+    }
+    TemporaryFolder folder;
+    near.get("policy").save(folder.file("policy.safetensors"));
+    far.push_file("policy", folder.file("policy.safetensors"));
+    CHECK(is_set(5));
+    far.push("policy", set(7).at("policy"), {.put = {.metadata = {{"step", "7"}}}});
+    CHECK_FALSE(near.get("policy").is_set());
+}
+
 TEST_CASE("the progress of a transfer is told by one thread at a time, to the last byte", "[client][push][pull]") {
     struct Stopped {};
     const ExampleDaemon server;
@@ -141,6 +165,28 @@ TEST_CASE("every dtype and shape can be pushed and pulled", "[client][push][pull
             CHECK(identical(far.pull("x").tensor(), x));
         }
     }
+}
+
+TEST_CASE("what safetensors files cannot hold is pulled whole, with its metadata", "[client][pull]") {
+    const ExampleDaemon server;
+    const NamedTensors near(server.client()), far(server.far());
+    const TensorRef complex = numbered(DType::complex128, {300, 101}), x = numbers(5);
+    const PutOptions described{.metadata = {{"step", "7"}}};
+    near.put("one", complex, described);
+    near.put("set", std::map<std::string, TensorRef>{{"a", complex}, {"b", x}}, described);
+    for (const PullOptions& options :
+         {PullOptions{}, PullOptions{.version = 1}, PullOptions{.swarm = SwarmOptions()}}) {
+        const NamedTensor one = far.pull("one", options), set = far.pull("set", options);
+        CHECK(identical(one.tensor(), complex));
+        CHECK(one.metadata() == described.metadata);
+        CHECK(one.version() == 1);
+        CHECK(identical(set["a"], complex));
+        CHECK(identical(set["b"], x));
+        CHECK(set.metadata() == described.metadata);
+        CHECK(far.pull("set/a").metadata() == described.metadata);
+    }
+    CHECK(far.pull("one", {.first_row = 5, .last_row = 7}).metadata() == described.metadata);
+    CHECK_THROWS_AS(far.pull("set", {.version = 2}), UnknownOrExpired);
 }
 
 TEST_CASE("what is pulled into memory of another server is published there without a copy", "[client][pull]") {

@@ -89,6 +89,13 @@ TEST_CASE("a set is put as safetensors, with its metadata and wherever its membe
     CHECK(send(port, "PUT", copy + ".safetensors", file).status == 201);
     CHECK(get(port, copy).body == file);
     CHECK(call(port, "tensor.get", {{"name", copy}})["metadata"] == Json({{"step", "7"}}));
+    const std::string one =
+        safetensors(R"({")" + copy + R"(":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", "\x07");
+    const auto is_set = [&] { return call(port, "tensor.get", {{"name", copy}}).contains("tensors"); };
+    CHECK(send(port, "PUT", copy + ".safetensors?as=set", one).status == 200);
+    CHECK(is_set());
+    CHECK(send(port, "PUT", copy + ".safetensors", one).status == 200);
+    CHECK_FALSE(is_set());
     const std::string askew = safetensors(  // the length of the header is odd: so is every place behind it
         R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[1,9]},"y":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
         "\x07" + numbers(2));
@@ -194,6 +201,8 @@ TEST_CASE("what cannot be an upload is rejected, and says why", "[server][upload
         {"slice", name + ".raw?slice=1:2", bytes, floats(2)},
         {"if_version", name + ".raw?if_version=x", bytes, floats(2)},
         {"upload", name + ".raw?upload=" + std::string(129, 'x'), bytes, floats(2)},
+        {"as", name + ".safetensors?as=tensor", bytes, {}},
+        {"as", name + ".raw?as=set", bytes, floats(2)},
         {"query", name + ".raw?version=1&version=2", bytes, floats(2)},
     };
     for (const char* wrong : {"bytes 0-31/*", "bytes 0-30/32", "bytes 0-32/64", "bytes 8-39/32", "bytes */32",
@@ -332,6 +341,19 @@ TEST_CASE("an upload can be given up, and ends by itself without parts; so does 
     CHECK(others.put(0, others.bytes.size()).status == 201);  // begun anew
     CHECK(eventually([&] { return others.state().status == 404; }));
     CHECK(others.published() == others.bytes);
+}
+
+TEST_CASE("an upload is kept while a slow part of it arrives", "[server][uploads]") {
+    const Daemon daemon({"--upload-ttl", "300ms"});
+    const Parts parts(daemon.port());
+    HttpPeer slow(daemon.port());
+    slow.request("PUT", "/tensors/" + parts.name + ".raw?upload=a", "",
+                 floats(1000, {{"Content-Range", "bytes 8000-15999/16000"}, {"Content-Length", "8000"}}));
+    CHECK(parts.put(0, 8000).status == 202);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+    slow.send(parts.bytes.substr(8000));
+    CHECK(slow.read().status == 201);
+    CHECK(parts.published() == parts.bytes);
 }
 
 TEST_CASE("all of a file counts, and it ends with its elements", "[server][uploads]") {

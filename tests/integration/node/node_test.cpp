@@ -237,6 +237,46 @@ TEST_CASE("a full inbox rejects, in messages and bytes, until it is read", "[nod
     CHECK(receiver.receive(30s)->name() == "d");
 }
 
+TEST_CASE("a push waits until the receiver has memory for its message", "[node]") {
+    NodeOptions small, once = far();
+    small.server.local_socket = "none";
+    small.server.http.max_bytes_in_flight = 1 << 20;  // which messages in the inbox count against
+    once.client.retry = no_retry();
+    const Node receiver(small);
+    const Node sender(once);
+    constexpr int kMessages = 8;
+    std::jthread reader([&] {
+        std::this_thread::sleep_for(100ms);
+        for (int i = 0; i < kMessages; ++i) {
+            const auto message = receiver.receive(10s);
+            CHECK((message && message->name() == std::to_string(i)));
+        }
+    });
+    for (int i = 0; i < kMessages; ++i)
+        sender.push(receiver.url(), std::to_string(i), numbers(100'000));
+    reader.join();
+    CHECK(receiver.statistics().waiting == 0);
+}
+
+TEST_CASE("a push repeats a message under the same key until its receiver has taken or rejected it", "[node]") {
+    std::atomic<int> runs{0};
+    Registry registry;
+    registry.add(
+        "node.deliver",
+        [&](const std::string&, const TensorRef&) -> bool {
+            ++runs;
+            throw std::bad_alloc();
+        },
+        arg("name"), arg("tensor"));
+    Server receiver(std::move(registry));
+    receiver.start();
+    NodeOptions hasty = far();
+    hasty.push_timeout = 50ms;
+    const Node sender(hasty);
+    CHECK_THROWS_AS(sender.push(receiver.url(), "x", numbers(1)), ServerOutOfMemory);
+    CHECK(runs == 1);  // later tries got the outcome of the first
+}
+
 TEST_CASE("wrong addresses are told apart", "[node]") {
     const Node node(far());
     const Daemon daemon;

@@ -65,6 +65,30 @@ TEST_CASE("what would not shrink, or is small, is not compressed", "[compression
     CHECK_FALSE(size_before_zstd(smooth(1'000)));
 }
 
+TEST_CASE("several members, one after the other, are one content", "[compression]") {
+    for (const Coding coding : kCodings) {
+        const Bytes plain = smooth(100'000);
+        const auto one = compress_if_smaller(plain, {coding, 1});
+        REQUIRE(one);
+        Bytes members, whole;
+        for (int i = 0; i < 3; ++i) {
+            members.insert(members.end(), one->bytes().begin(), one->bytes().end());
+            whole.insert(whole.end(), plain.begin(), plain.end());
+        }
+        CHECK((decompress(coding, members, whole.size()) == whole));
+        CHECK_THROWS_AS(decompress(coding, members, whole.size() - 1), TooLong);
+        CHECK_THROWS_AS(decompress(coding, std::span(members).first(members.size() - 1), whole.size()), BadCompression);
+        for (const std::size_t more : {1, 3, 100}) {  // no member
+            Bytes longer = members;
+            longer.resize(members.size() + more, std::byte{'x'});
+            CHECK_THROWS_AS(decompress(coding, longer, whole.size()), BadCompression);
+            longer.resize(members.size());
+            longer.resize(members.size() + more, std::byte{0});
+            CHECK_THROWS_AS(decompress(coding, longer, whole.size()), BadCompression);
+        }
+    }
+}
+
 TEST_CASE("what is compressed piece by piece is one whole", "[compression]") {
     for (const Coding coding : kCodings) {
         const Bytes plain = smooth(3'000'000);

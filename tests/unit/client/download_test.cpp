@@ -26,6 +26,8 @@ using Kind = net::TransportError::Kind;
 constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 constexpr std::size_t kFirst = (std::size_t{1} << 20) + (std::size_t{64} << 10);  // at most, of the first request
 
+[[noreturn]] void throw_no_answer() { throw net::TransportError(Kind::timeout, true, "no answer arrived in time"); }
+
 /// What goes wrong with one request.
 struct Fault {
     std::size_t cut = kAll;  ///< the connection breaks after so many bytes of the body, if that is less
@@ -245,6 +247,62 @@ TEST_CASE("Bytes that do not come, or come damaged, are fetched once more", "[cl
         CHECK(is_whole(server, options));
         if (requests > 0) CHECK(server.requests == requests);
     }
+}
+
+TEST_CASE("A request that has no answer in time is repeated, until the time of the download is over",
+          "[client][download]") {
+    int requests = 0;
+    const auto silent_to = [&](FileServer& server, int first, int last) {
+        requests = 0;
+        return [&, first, last](const net::ClientRequest& request) {
+            if (++requests >= first && requests <= last) throw_no_answer();
+            return server.send(request);
+        };
+    };
+    for (const auto& [first, last] : std::vector<std::pair<int, int>>{{1, 1}, {2, 3}, {1, 2}}) {
+        FileServer server(3 * kFirst);
+        CHECK(server.sent_whole(download(silent_to(server, first, last), ranges(1, kFirst))));
+    }
+    FileServer never(3 * kFirst);
+    const auto failure = thrown_by<TransportFailure>([&] { download(silent_to(never, 1, 1000), ranges(1, kFirst)); });
+    CHECK(std::string(failure.what()).find("no answer arrived in time") != std::string::npos);
+    CHECK(requests == 4);
+    ScriptedClient late({[&](const net::ClientRequest&) -> net::ClientResponse {
+        late.clock.advance(std::chrono::seconds(2));
+        throw_no_answer();
+    }});
+    const CallOptions soon = within(std::chrono::seconds(1));
+    CHECK_THROWS_AS(client::download(late.core, "/f", {}, soon), DeadlineExceeded);
+    CHECK(late.tries() == 1);
+}
+
+TEST_CASE("A compressed file that does not come in time is fetched in ranges", "[client][download]") {
+    FileServer server(3 * kFirst);
+    int compressed = 0;
+    ClientOptions options = options_for_tests();
+    options.compression.codings = "zstd";
+    ScriptedClient client({[&](const net::ClientRequest& request) -> net::ClientResponse {
+                              if (request.headers.find("Accept-Encoding") && ++compressed) throw_no_answer();
+                              return server.send(request);
+                          }},
+                          options);
+    CHECK(server.sent_whole(client::download(client.core, "/f", ranges(1, kFirst), {})));
+    CHECK(compressed == 1);
+}
+
+TEST_CASE("A part whose upload has no answer in time is sent again", "[client][upload]") {
+    std::vector<std::byte> content(3000);
+    int puts = 0;
+    ScriptedClient client({[&](const net::ClientRequest& request) {
+        if (request.method == "PUT" && ++puts == 2) throw_no_answer();
+        return puts < 4 ? answer(202, "{}") : answer(201, R"({"version": 7})");
+    }});
+    PushOptions options;
+    options.connections = 1;
+    options.part_bytes = 1000;
+    const client::UploadFile file{.path = "/f", .parts = {{content, {}}}, .size = content.size()};
+    CHECK(client::upload(client.core, file, options, {}) == 7);
+    CHECK(puts == 4);
 }
 
 TEST_CASE("A download is not tried for ever", "[client][download]") {

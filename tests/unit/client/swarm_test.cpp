@@ -137,6 +137,21 @@ TEST_CASE("a piece of another receiver is checked, by XXH3 only if that is trust
     CHECK(memory == content);
 }
 
+TEST_CASE("a receiver passes pieces on over IPv4 and IPv6", "[client][swarm]") {
+    std::vector<std::byte> content(kPiece, std::byte{7});
+    client::Relay relay({}, {}, file_in(content));
+    relay.add(0, kPiece);
+    for (const char* const host : {"127.0.0.1", "[::1]"}) {
+        const std::string url = std::string("http://") + host + ":" + std::to_string(relay.port());
+        net::ClientRequest request;
+        request.method = "GET";
+        request.path = "/swarm/" + relay.key() + "/0";
+        request.deadline = real_clock().now() + std::chrono::seconds(10);
+        net::Client client({.endpoint = net::Endpoint::parse(url)});
+        CHECK(std::ranges::equal(client.send(request).body->bytes(), content));
+    }
+}
+
 TEST_CASE("a receiver that the server of a swarm has forgotten goes on as a new one", "[client][swarm]") {
     std::vector<std::byte> memory(kPieces * kPiece);
     PullOptions options;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <future>
 #include <iterator>
+#include <limits>
 #include <sstream>
 
 #include "support/daemon.hpp"
@@ -78,6 +79,12 @@ TEST_CASE("values of four bits are counted one by one in a file, by two in torch
     const std::string file = written({{"x", make_handle(tensor)}});
     CHECK_THAT(file, ContainsSubstring(R"("dtype":"F4","shape":[2,8])"));
     CHECK(identical(member(read(file), "x"), tensor));
+    constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 2;
+    const auto empty = [](std::int64_t last) {
+        return make_handle(TensorRef(nullptr, DType::float4_e2m1fn_x2, {0, last}));
+    };
+    CHECK_THAT(written({{"x", empty(kMost)}}), ContainsSubstring(std::to_string(2 * kMost)));
+    CHECK_THROWS_AS(written({{"x", empty(kMost + 1)}}), SafetensorsError);
 }
 
 TEST_CASE("a file has its parts where the format says", "[safetensors]") {

@@ -177,6 +177,24 @@ TEST_CASE("receivers are bounded, and leave", "[swarm]") {
     CHECK_FALSE(table.next("a", 3, {.receiver = "unknown", .leaves = true}));
 }
 
+TEST_CASE("a receiver is told how many others lack pieces", "[swarm]") {
+    Receivers all(4, {.silence = 1s});
+    std::vector<std::uint64_t> every(kPieces);
+    std::iota(every.begin(), every.end(), std::uint64_t{0});
+    for (std::size_t i = 0; i < 4; ++i)
+        CHECK(all.ask(i).unfinished == i);
+    CHECK(all.ask(1, every).unfinished == 3);
+    CHECK(all.ask(1, every).unfinished == 3);
+    CHECK(all.ask(0).unfinished == 2);
+    CHECK(all.table.next("file", kPieces, {.receiver = all.ids[2], .leaves = true})->unfinished == 2);
+    CHECK(all.table.next("file", kPieces, {.receiver = all.ids[1], .leaves = true})->unfinished == 2);
+    all.clock.advance(900ms);
+    CHECK(all.ask(0).unfinished == 1);
+    all.clock.advance(200ms);
+    all.table.expire();
+    CHECK(all.ask(0).unfinished == 0);
+}
+
 TEST_CASE("reports about pieces that do not exist change nothing", "[swarm]") {
     Receivers all(1);
     const auto step = all.ask(0, {kPieces, 1'000'000}, {kPieces});

@@ -136,6 +136,30 @@ TEST_CASE("An upload ends without parts, and what is known of one that is done",
     CHECK(table.table.stats().bytes == 10);
 }
 
+TEST_CASE("An upload does not end while parts of it arrive, and its time begins after them", "[service][uploads]") {
+    Table table({.ttl = milliseconds(1000)});
+    const Bytes all = content(10);
+    const UploadTable::Key key{"ann", "x", "slow"};
+    auto first = table.table.part_begins(key), second = table.table.part_begins(key);  // before it is opened
+    const auto upload = table.open("slow", 10), other = table.open("other", 10);
+    CHECK(table.put(*upload, all, 0, 5) == Taken::more);
+    first.reset();
+    for (int i = 0; i < 3; ++i) {
+        table.clock.advance(milliseconds(1500));
+        table.table.expire();
+        CHECK(table.find("slow") == upload);
+    }
+    CHECK(other->progress().phase == Phase::dropped);
+    table.clock.advance(milliseconds(900));
+    second.reset();  // it did not arrive whole
+    table.clock.advance(milliseconds(900));
+    table.table.expire();
+    CHECK(table.find("slow") == upload);
+    table.clock.advance(milliseconds(200));
+    table.table.expire();
+    CHECK(upload->progress().phase == Phase::dropped);
+}
+
 TEST_CASE("An upload has so many gaps and no more", "[service][uploads]") {
     Table table;
     const Bytes all = content(30'000);
