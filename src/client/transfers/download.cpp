@@ -31,6 +31,7 @@ constexpr std::size_t kWorthwhile = 4096;  // after this many bytes the next try
 constexpr int kTriesInRanges = 2;          // of a file that changes; later tries use one request
 constexpr int kMostTries = 8;
 constexpr int kMostBusy = 5;  // answers of this kind to one question about a swarm
+constexpr std::chrono::seconds kToLeave{5};  // for the word that a receiver leaves its swarm
 constexpr std::size_t kAll = std::numeric_limits<std::int64_t>::max();
 constexpr const char* kOtherRange = "the server sent another range than the one that was asked for";
 
@@ -188,7 +189,6 @@ private:
     /// For the whole file.
     std::shared_ptr<PooledBuffer> memory() const {
         if (!options_.memory) return transfer_.take(size_);
-        transfer_.check_size(size_);
         const TensorRef given = options_.memory(size_);
         if (given.bytes() < size_)
             throw std::invalid_argument("PullOptions::memory returned less memory than asked for");
@@ -197,21 +197,27 @@ private:
 
     /// Sends a report of a swarm and returns the answer. Throws NoSwarm if the server has no place for another receiver
     /// or knows nothing of swarms, which it says to the first report, and if it stays busy.
-    std::string ask_about_swarm(const std::string& report) {
+    std::string ask_about_swarm(const std::string& report, bool leaves) {
         std::string answer;
         int busy = 0;
+        const auto ask = [&](int) {
+            net::ClientRequest question = request();
+            question.method = "POST";
+            question.text = report;
+            if (leaves) question.deadline = later(transfer_.clock().now(), kToLeave);
+            const net::ClientResponse response = transfer_.send(std::move(question));
+            const bool is_busy = response.status == 503;
+            if (!is_in_swarm_ && (response.status == 405 || is_busy)) throw NoSwarm();
+            if (is_busy && (leaves || ++busy == kMostBusy)) throw NoSwarm();
+            check_status(response);
+            answer = response.text();
+        };
         try {
-            transfer_.until_it_holds(path_, [&](int) {
-                net::ClientRequest question = request();
-                question.method = "POST";
-                question.text = report;
-                const net::ClientResponse response = transfer_.send(std::move(question));
-                const bool is_busy = response.status == 503;
-                if (!is_in_swarm_ && (response.status == 405 || is_busy)) throw NoSwarm();
-                if (is_busy && ++busy == kMostBusy) throw NoSwarm();
-                check_status(response);
-                answer = response.text();
-            });
+            if (leaves) {
+                ask(1);
+            } else {
+                transfer_.until_it_holds(path_, ask);
+            }
         } catch (const ServerBusy&) {
             throw NoSwarm();
         }
@@ -221,7 +227,7 @@ private:
 
     /// False if the server has no place for another receiver: then missing_ is what this one still lacks.
     bool fetch_by_swarm() {
-        const auto ask = [&](const std::string& report) { return ask_about_swarm(report); };
+        const auto ask = [&](const std::string& report, bool leaves) { return ask_about_swarm(report, leaves); };
         const auto complete = [&](const net::ByteRange& range) {
             const auto missing = missing_in(range);
             if (bytes_in(missing) > range.count / kLittle) return false;

@@ -41,7 +41,7 @@ Swarm::~Swarm() {
     const std::string mine = receiver_.with([](const std::string& id) { return id; });
     if (mine.empty() || has_failed()) return;
     try {
-        source_.ask(report(mine, {}, {}, true));
+        source_.ask(report(mine, {}, {}, true), true);
     } catch (...) {  // the file may have changed meanwhile, which is thrown as well
         log::debug("the server was not told that a receiver has left its swarm");
     }
@@ -60,7 +60,7 @@ std::string Swarm::report(const std::string& receiver, const Pieces& got, const 
 /// pieces that are there, and is told so: see work().
 Swarm::Step Swarm::ask(const Pieces& got, const Pieces& lost) {
     const std::string mine = receiver_.with([](const std::string& id) { return id; });
-    Step step = parse(source_.ask(report(mine, got, lost, false)));
+    Step step = parse(source_.ask(report(mine, got, lost, false), false));
     if (step.receiver != mine) receiver_.with([&](std::string& id) { id = step.receiver; });
     return step;
 }

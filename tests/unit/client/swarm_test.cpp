@@ -207,7 +207,7 @@ TEST_CASE("a slow receiver delays neither a stop nor the error of another thread
     std::atomic<int> questions{0};
     const auto begun = real_clock().now();
     const auto is_over = [&] { return real_clock().now() - begun > std::chrono::milliseconds(100); };
-    const auto ask = [&](const std::string& report) -> std::string {
+    const auto ask = [&](const std::string& report, bool) -> std::string {
         if (questions++ == 0) return first.dump();
         const bool is_lost = !ReceiverJson::parse(report)["lost"].empty();
         if (is_lost || (end == End::failure && is_over())) throw std::runtime_error("the transfer has ended");
