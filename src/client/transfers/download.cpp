@@ -30,7 +30,7 @@ constexpr std::uint64_t kLittle = 4;       // a piece of a swarm that lacks at m
 constexpr std::size_t kWorthwhile = 4096;  // after this many bytes the next try may follow at once
 constexpr int kTriesInRanges = 2;          // of a file that changes; later tries use one request
 constexpr int kMostTries = 8;
-constexpr int kMostBusy = 5;  // answers of this kind to one question about a swarm
+constexpr int kMostBusy = 5;                 // answers of this kind to one question about a swarm
 constexpr std::chrono::seconds kToLeave{5};  // for the word that a receiver leaves its swarm
 constexpr std::size_t kAll = std::numeric_limits<std::int64_t>::max();
 constexpr const char* kOtherRange = "the server sent another range than the one that was asked for";

@@ -26,8 +26,9 @@ namespace shared_tensor::client {
 class Swarm {
 public:
     /// How a file is fetched from its server. `ask` sends a report, which is a JSON text, and returns the server's
-    /// answer; the report that this receiver leaves is sent once, and its answer is not waited for long. `complete` fetches what is missing of a range if that is little or nothing; else returns false, and
-    /// `fetch` will fetch the whole range into its place. They throw what ends the transfer.
+    /// answer; the report that this receiver leaves is sent once, and its answer is not waited for long. `complete`
+    /// fetches what is missing of a range if that is little or nothing; else returns false, and `fetch` will fetch the
+    /// whole range into its place. They throw what ends the transfer.
     struct Source {
         std::function<std::string(const std::string& report, bool leaves)> ask;
         std::function<bool(const net::ByteRange& range)> complete;

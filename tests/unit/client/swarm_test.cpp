@@ -123,7 +123,7 @@ TEST_CASE("a piece of another receiver is checked, by XXH3 only if that is trust
     ServerBesideRelay server(relay, has_sha256 ? hex(Sha256::of(content)) : hex(Digest::of(content)));
     std::vector<std::byte> memory(kPiece);
     int fetched = 0;
-    const client::Swarm::Source source{[&](const std::string& report) { return server.answer(report); },
+    const client::Swarm::Source source{[&](const std::string& report, bool) { return server.answer(report); },
                                        [](const net::ByteRange&) { return false; },
                                        [&](const net::ByteRange&) {
                                            ++fetched;
@@ -161,7 +161,7 @@ TEST_CASE("a receiver that the server of a swarm has forgotten goes on as a new 
         std::mutex mutex;
         std::multiset<std::uint64_t> fetched, under_way;
         std::size_t at_once = 0;
-        const client::Swarm::Source source{[&](const std::string& report) { return server.answer(report); },
+        const client::Swarm::Source source{[&](const std::string& report, bool) { return server.answer(report); },
                                            [&](const net::ByteRange& range) { return range.first == 0; },
                                            [&](const net::ByteRange& range) {
                                                const std::uint64_t piece = range.first / kPiece;
@@ -243,7 +243,7 @@ TEST_CASE("answers about a swarm that contradict each other or the file are reje
         {with("missing", 0), with("missing", 0)},
     }));
     std::atomic<int> questions{0};
-    const client::Swarm::Source source{[&](const std::string&) { return questions++ == 0 ? first : later; },
+    const client::Swarm::Source source{[&](const std::string&, bool) { return questions++ == 0 ? first : later; },
                                        [](const net::ByteRange&) { return false; }, [](const net::ByteRange&) {},
                                        [](const net::ByteRange&) {}};
     client::Swarm swarm(options, {}, source, file_in(memory));
