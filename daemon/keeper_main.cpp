@@ -327,7 +327,9 @@ private:
         read_messages();  // what it sent before its end
         const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
         const bool is_replaced = std::exchange(replaces_, false);
-        if (ends_ || (!is_replaced && (code == 0 || !was_ready_))) {
+        // SIGKILL comes from outside, and says nothing of the command.
+        const bool cannot_start = !was_ready_ && !(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        if (ends_ || (!is_replaced && (code == 0 || cannot_start))) {
             status_ = code;
             return;
         }

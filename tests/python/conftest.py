@@ -134,6 +134,12 @@ def provider(start_provider: Callable[..., Process], request: pytest.FixtureRequ
     return start_provider("functions:provider", *(["--processes", "1"] if request.param == "processes" else []))
 
 
+@pytest.fixture(scope="session")
+def provider_of_tensors(start_provider: Callable[..., Process]) -> Process:
+    """In place of `provider`, for tests that call no function: how functions run makes no difference to them."""
+    return start_provider("functions:provider")
+
+
 @pytest.fixture
 def client(provider: Process) -> Iterator[shared_tensor.Client]:
     with shared_tensor.Client(provider.url) as client:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import run_ranks
+from conftest import Process, run_ranks
 
 import shared_tensor
 from shared_tensor import NamedTensors
@@ -27,6 +27,11 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemT
 from shared_tensor.checkpoint import PublishedReader, PublishedWriter  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # of DCP without a process group
+
+
+@pytest.fixture(scope="module")
+def provider(provider_of_tensors: Process) -> Process:
+    return provider_of_tensors
 
 
 @pytest.fixture(autouse=True)

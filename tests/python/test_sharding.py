@@ -14,6 +14,11 @@ import shared_tensor
 from shared_tensor import errors, sharding
 
 
+@pytest.fixture(scope="module")
+def provider(provider_of_tensors: Process) -> Process:
+    return provider_of_tensors
+
+
 class Mesh:
     """Of one process."""
 

@@ -14,13 +14,18 @@ from typing import Any, ClassVar
 
 import numpy
 import pytest
-from conftest import until
+from conftest import Process, until
 
 import shared_tensor
 from shared_tensor import NamedTensors, errors
 from shared_tensor.named_tensors import Published
 
 SET = {"a": numpy.arange(6.0).reshape(2, 3), "b": numpy.zeros((), numpy.int64)}
+
+
+@pytest.fixture(scope="module")
+def provider(provider_of_tensors: Process) -> Process:
+    return provider_of_tensors
 
 
 @pytest.fixture

@@ -134,11 +134,11 @@ TEST_CASE("a stop ends the wait for a task, and the task goes on", "[client][tas
 }
 
 TEST_CASE("the tensors of a batch may be read much later", "[client][waits]") {
-    const ExampleDaemon server({"--lease-confirm-within", "2s"});
+    const ExampleDaemon server({"--lease-confirm-within", "5s"});  // the client's word goes within 2 s
     auto batch = server.client().batch();
     const auto item = batch.add<TensorRef>("ramp", 1 << 16);
     batch.send();
-    std::this_thread::sleep_for(4s);
+    std::this_thread::sleep_for(7s);
     CHECK(server.leases() == 1);
     CHECK(reinterpret_cast<const float*>(item.get().data())[1000] == 1000);
 }

@@ -314,6 +314,16 @@ class Starts(unittest.TestCase):
         delays = [int(delay) for delay in re.findall(r"exited with 1; it starts again in (\d+) ms", keeper.log())]
         self.assertEqual(delays[:3], [delays[0], 2 * delays[0], 4 * delays[0]])
 
+    def test_a_command_that_is_killed_before_it_serves_starts_again(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        mark, port = f"{folder.name}/mark", free_port()
+        script = f"[ -e {mark} ] || {{ touch {mark}; kill -KILL $$; }}; exec {PLACE.daemon} --port {port}"
+        keeper = Keeper(self, command=["/bin/sh", "-c", script])
+        keeper.port = port
+        keeper.await_server()
+        self.assertIn("was killed by signal Killed", keeper.log())
+
     def test_a_command_that_cannot_start_ends_the_keeper(self):
         keeper = Keeper(self, "--no-such-option")
         self.assertEqual(keeper.process.wait(PATIENCE), 1)
