@@ -290,6 +290,7 @@ void Node::push(const std::string& url, std::string_view name, const TensorRef& 
             } catch (const RpcError& error) {
                 // The messages in an inbox count against the limits of its server.
                 const bool may_pass = error.is(ErrorCode::busy) || error.is(ErrorCode::out_of_memory);
+                pause = std::clamp(client::details_of(error).retry_after, pause, kLongestPause);
                 if (!may_pass || is_last()) throw;
             }
             if (impl_->stopped) throw shut_down();

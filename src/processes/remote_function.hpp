@@ -16,8 +16,8 @@
 namespace shared_tensor::processes {
 
 /// The name of the parameter that a worker's functions have in addition: [session, task, milliseconds until its
-/// deadline or null] of the caller, and for the worker's log [request id, JSON-RPC id, traceparent, level]. The name
-/// cannot be one of the function's own.
+/// deadline or null, whether nobody waits after that] of the caller, and for the worker's log [request id, JSON-RPC id,
+/// traceparent, level]. The name cannot be one of the function's own.
 inline constexpr std::string_view kCaller = "(caller)";
 
 /// The functions that a text of describe() describes. Their calls run in worker processes. Throws std::runtime_error

@@ -116,9 +116,12 @@ void AsyncCore::push(Job job, std::size_t limit) {
 /// The times of a request that waited for a thread: its timeout began at `started`, the client's own limits begin now.
 /// Throws DeadlineExceeded if the timeout is over.
 Core::Times AsyncCore::times_of(const Core::Times& started, const CallOptions& options, const Outgoing& request) const {
-    const Core::Times now = core_.times_of(options);
+    Core::Times now = core_.times_of(options);
     if (!options.timeout) return now;
-    if (started.deadline > now.start) return started;
+    if (started.deadline > now.start) {
+        now.deadline = started.deadline;
+        return now;
+    }
     throw DeadlineExceeded(static_cast<int>(ErrorCode::deadline_exceeded), "Deadline exceeded", {},
                            std::string(request.method()) +
                                ": its time was over before a thread of the AsyncClient was free, and nothing was sent: "
@@ -133,7 +136,11 @@ void AsyncCore::send(Outgoing request, std::shared_ptr<detail::AsyncSlot> slot, 
         [this, kept, options, started = core_.times_of(options), receipt,
          slot = std::move(slot)](std::exception_ptr why) {
             try {
-                if (!why) core_.send_within(times_of(started, options, *kept), *kept, options, receipt).result(*slot);
+                if (!why) {
+                    const Core::Times times = times_of(started, options, *kept);
+                    const Incoming answered = core_.send_within(times, *kept, options, receipt);
+                    core_.read_within(times.deadline, options, kept->method(), [&] { answered.result(*slot); });
+                }
             } catch (...) {
                 why = reason(std::current_exception());
             }

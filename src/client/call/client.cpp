@@ -142,7 +142,8 @@ void BatchState::result(std::size_t index, detail::ResultSlot& slot) const {
         throw std::logic_error(sent_ ? "BatchItem: the batch failed as a whole; its send() threw the reason"
                                      : "BatchItem: send() the batch before its results are read");
     }
-    answer_->result(items_.at(index).id, items_.at(index).method, slot);
+    const Item& item = items_.at(index);
+    core_->read_within(SteadyTime::max(), options_, item.method, [&] { answer_->result(item.id, item.method, slot); });
 }
 
 void read_item(const BatchState& state, std::size_t index, detail::ResultSlot& result) { state.result(index, result); }

@@ -26,6 +26,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLongestTimeout{std::chrono::hours(24)};  // servers reject longer timeouts
 constexpr milliseconds kLongestPing{5'000};
+constexpr milliseconds kToRead{1'000};
 constexpr milliseconds kStartPause{50};  // between tries as long as the server was never reached
 
 }  // namespace
@@ -93,6 +94,19 @@ Outgoing Core::request(std::string_view method, const CallArguments& arguments, 
 
 local::WaitLimit Core::wait_limit(SteadyTime deadline, const std::stop_token& stop) const {
     return {deadline, stop, here().no_more_waits.get_token()};
+}
+
+void Core::read_within(SteadyTime deadline, const CallOptions& options, std::string_view method,
+                       const std::function<void()>& read) const {
+    // The answer came in time, so that its memory may be asked for even at the deadline.
+    const local::WaitLimit limit = wait_limit(std::max(deadline, later(clock().now(), kToRead)), options.stop);
+    try {
+        read();
+    } catch (const TensorExpired&) {
+        check_stop(options, method);
+        if (clock().now() >= deadline) throw_late(method, url());
+        throw;
+    }
 }
 
 Incoming Core::send_within(Times times, const Outgoing& request, const CallOptions& options, Receipt* receipt) {
@@ -360,12 +374,13 @@ void Core::call(std::string_view method, const CallArguments& arguments, detail:
                 const CallOptions& options, Receipt* receipt) {
     if (receipt != nullptr) *receipt = {};
     check_stop(options, method);
+    const Times times = times_of(options);
     const auto answer = [&] {
-        const Times times = times_of(options);
         const local::WaitLimit limit = wait_limit(times.deadline, options.stop);
         return send_within(times, request(method, arguments, options), options, receipt);
     };
-    answer().result(slot);
+    const Incoming answered = answer();
+    read_within(times.deadline, options, method, [&] { answered.result(slot); });
 }
 
 /// True if the server could not open memory that an argument named, and the request will not name that memory when it

@@ -173,6 +173,10 @@ public:
     /// Limits how long this thread waits on the local channel while it prepares a call: until `deadline`, the stop of
     /// the call, or shutdown().
     local::WaitLimit wait_limit(SteadyTime deadline, const std::stop_token& stop) const;
+    /// Calls `read`, which reads the result of a call: its memory may have to be asked for on the local channel. Throws
+    /// Cancelled and DeadlineExceeded if the stop or `deadline` ended that.
+    void read_within(SteadyTime deadline, const CallOptions& options, std::string_view method,
+                     const std::function<void()>& read) const;
     /// Sends a request whose time began earlier: see send().
     Incoming send_within(Times times, const Outgoing& request, const CallOptions& options, Receipt* receipt = nullptr);
     /// Calls `attempt(tries)` until it does not throw RpcError, as often as the options and `times` allow. Blocks

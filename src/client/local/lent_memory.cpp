@@ -75,6 +75,26 @@ bool SharedMemory::Offered::is_viewed() const {
     return std::any_of(keep.begin(), keep.end(), [](const auto& one) { return one->is_own() && one.use_count() > 1; });
 }
 
+/// Called in a catch clause. A later tensor in the segment may try again.
+void SharedMemory::not_offered(const std::string& segment, std::promise<void>& known, bool is_rejected) {
+    known.set_exception(std::current_exception());
+    try {  // without an answer the server may take the offer later: it gives it up before it gets another one
+        if (!is_rejected) channel_->tell("segment.gone", "segments", std::span(&segment, 1));
+    } catch (const std::bad_alloc&) {  // then it rejects the other one
+    }
+    state_.with([&](State& state) { state.offered[segment].known = {}; });
+}
+
+/// Another call may have made the offer, so this one's limits hold here too.
+void SharedMemory::wait_for_offer(const std::shared_future<void>& ready) {
+    const std::stop_token stop = local::WaitLimit::stop(), end = local::WaitLimit::end();
+    const SteadyTime deadline = local::WaitLimit::deadline(SteadyTime::max());
+    while (ready.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
+        if (stop.stop_requested() || end.stop_requested() || real_clock().now() >= deadline)
+            throw local::ChannelGone("another call offers this memory, and the server does not answer");
+    }
+}
+
 tensor::Lending SharedMemory::lend(local::SegmentUsePointer segment, std::uint64_t, const codec::TensorPointer&) {
     const std::string id = segment->segment().id();
     std::promise<void> known;
@@ -101,12 +121,14 @@ tensor::Lending SharedMemory::lend(local::SegmentUsePointer segment, std::uint64
             segment->tell_end(weak_from_this());
             channel_->ask("segment.offer", {{"segment", id}, {"size", offered.size()}}, {offered.for_others()});
             known.set_value();
+        } catch (const json_rpc::Error&) {
+            not_offered(id, known, true);
         } catch (...) {
-            known.set_exception(std::current_exception());
-            state_.with([&](State& state) { state.offered[id].known = {}; });  // a later tensor in it may try again
+            not_offered(id, known, false);
         }
     }
     try {
+        wait_for_offer(ready);
         ready.get();
     } catch (const json_rpc::Error& error) {
         throw tensor::CannotLend(detail_of(error));

@@ -182,6 +182,8 @@ private:
     SharedMemory(const std::string& path, std::string token);
     std::string open_session(bool keeps_state);
     void close_session(const json_rpc::Json& opened);
+    void not_offered(const std::string& segment, std::promise<void>& known, bool is_rejected);
+    static void wait_for_offer(const std::shared_future<void>& ready);
     std::shared_ptr<const void> owner_of(local::PooledSegmentPointer segment);
     std::unique_ptr<local::Mapping> map(const std::string& segment, const std::string& lease);
     local::MappingCache::Source ask_for(const std::string& segment);

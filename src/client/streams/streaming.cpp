@@ -254,9 +254,10 @@ void Streaming::read(const streams::Flow& flow, streams::Item item, const Read& 
 
 void Streaming::read_value(streams::Item item, detail::ResultSlot& slot) const {
     Core& core = *setup_.core;
-    Incoming::of_value(std::move(item.value), item.tensors, std::move(item.owner), core.ports(),
-                       {setup_.memory, false, core.weak_from_this(), &setup_.options})
-        .result(slot);
+    const Incoming value = Incoming::of_value(std::move(item.value), item.tensors, std::move(item.owner), core.ports(),
+                                              {setup_.memory, false, core.weak_from_this(), &setup_.options});
+    core.read_within(setup_.deadline.value_or(SteadyTime::max()), setup_.options, setup_.method,
+                     [&] { value.result(slot); });
 }
 
 void Streaming::send(const streams::Flow& flow, std::string text_before, const Write& write) {

@@ -204,7 +204,10 @@ private:
             net::ClientRequest question = request();
             question.method = "POST";
             question.text = report;
-            if (leaves) question.deadline = later(transfer_.clock().now(), kToLeave);
+            if (leaves) {
+                question.deadline = std::min(later(transfer_.clock().now(), kToLeave), transfer_.deadline());
+                question.stop = transfer_.stop();
+            }
             const net::ClientResponse response = transfer_.send(std::move(question));
             const bool is_busy = response.status == 503;
             if (!is_in_swarm_ && (response.status == 405 || is_busy)) throw NoSwarm();

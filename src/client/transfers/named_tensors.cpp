@@ -236,7 +236,8 @@ std::optional<Published> NamedTensors::upload_next(std::string_view name, const 
     } catch (const ServerOutOfMemory& error) {
         log::debug('"', name, "\" is not uploaded: ", error.what());
     } catch (const InvalidParams& error) {
-        if (client::details_of(error).parameter != "size") throw;
+        const std::string& rejected = client::details_of(error).parameter;
+        if (rejected != "size" && rejected != "as") throw;  // servers up to 0.2 do not know `as`
         log::debug('"', name, "\" is not uploaded: ", error.what());
     }
     return std::nullopt;

@@ -234,7 +234,7 @@ void Swarm::fetch_all() {
 }
 
 void Swarm::linger() {
-    const SteadyTime end = real_clock().now() + options_.swarm->linger;
+    const SteadyTime end = later(real_clock().now(), options_.swarm->linger);
     try {
         while (real_clock().now() < end && ask({}, {}).unfinished > 0)
             std::this_thread::sleep_for(kLongPause);

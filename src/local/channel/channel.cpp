@@ -111,10 +111,9 @@ Channel::Answer Channel::ask(const std::string& method, Json params,
     const std::stop_callback stops(WaitLimit::stop(), forgets), ends(WaitLimit::end(), forgets);
     const bool sent = send({print({method, std::move(params), Json(*id), nullptr}), std::move(descriptors)});
     const SteadyTime deadline = WaitLimit::deadline(real_clock().now() + kAnswerWithin);
-    if (!sent || future.wait_until(deadline) != std::future_status::ready) {
-        forget(*id);
-        throw ChannelGone("the server does not answer on the local channel");
-    }
+    // An answer that comes at the deadline is taken: nobody else would know of it.
+    const bool answered = sent && future.wait_until(deadline) == std::future_status::ready;
+    if (!answered && forget(*id)) throw ChannelGone("the server does not answer on the local channel");
     try {
         auto answer = future.get();
         if (const auto* error = std::get_if<json_rpc::Error>(&answer)) throw *error;
@@ -124,9 +123,10 @@ Channel::Answer Channel::ask(const std::string& method, Json params,
     }
 }
 
-/// Breaks the promise of a request that may wait for an answer.
-void Channel::forget(std::uint64_t id) {
+/// Breaks the promise of a request that may wait for an answer. Returns whether it did.
+bool Channel::forget(std::uint64_t id) {
     const auto broken = state_.with([&](State& state) { return state.waiting.extract(id); });
+    return !broken.empty();
 }
 
 bool Channel::tell(const char* method, const char* list, std::span<const std::string> ids) {

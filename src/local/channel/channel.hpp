@@ -100,7 +100,7 @@ private:
         std::unordered_map<std::uint64_t, Promise> waiting;
     };
     bool send(const OutgoingPacket& packet) const;
-    void forget(std::uint64_t id);
+    bool forget(std::uint64_t id);
     void receive();
     void received(Packet packet);
     void end();

@@ -212,6 +212,8 @@ Listener Listener::tcp(const std::string& host, int port) {
     // A port whose old connections are in TIME_WAIT can be used again; a port with another listener cannot.
     set_option(made.fd(), SOL_SOCKET, SO_REUSEADDR, 1);
     set_tcp_options(made.fd());
+    if (host == "::")
+        set_option(made.fd(), IPPROTO_IPV6, IPV6_V6ONLY, 0);  // all addresses, whatever the system's default
     SHARED_TENSOR_CHECK_ERRNO(::bind(made.fd(), address.ai_addr, address.ai_addrlen), what);
     SHARED_TENSOR_CHECK_ERRNO(::listen(made.fd(), kBacklog), what);
     made.port_ = ListeningAddress::of(made.fd()).port;

@@ -224,8 +224,7 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared&
         throw;
     }
     if (error) {
-        execution->finish(make_outcome(*error));  // before forget(): the end of the run is noted at its own key only
-        keys_.forget(key);
+        execution->finish(make_outcome(*error));  // which frees the key: see note_end()
         return std::move(*error);
     }
     keep(std::move(kept), deadline);

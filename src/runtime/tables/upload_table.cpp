@@ -185,8 +185,9 @@ bool UploadTable::remove(const Key& key, const UploadPointer& upload) {
 }
 
 std::shared_ptr<const void> UploadTable::part_begins(const Key& key) {
-    parts_.with([&](auto& parts) { ++parts[key]; });
-    return {&all_, [this, key](const void*) { part_ends(key); }};
+    const auto known = std::make_shared<const Key>(key);
+    parts_.with([&](auto& parts) { ++parts[*known]; });
+    return {&all_, [this, known](const void*) { part_ends(*known); }};  // called too if there is no memory for it
 }
 
 void UploadTable::part_ends(const Key& key) noexcept {

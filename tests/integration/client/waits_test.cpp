@@ -27,12 +27,13 @@ struct Hanging {
     Child& child;
 };
 
-/// Whether `use` throws within a time in which no wait for the local channel (12 s) ends by itself.
+/// Whether `use` throws an Error, within a time in which no wait for the local channel (12 s) ends by itself.
+template <class Error>
 bool throws_soon(const std::function<void()>& use) {
     const auto start = std::chrono::steady_clock::now();
     try {
         use();
-    } catch (const RpcError&) {
+    } catch (const Error&) {
         return std::chrono::steady_clock::now() - start < 8s;
     }
     return false;
@@ -52,7 +53,7 @@ TEST_CASE("a stop ends what waits for the local channel of a server that hangs",
             std::this_thread::sleep_for(100ms);
             stop.request_stop();
         });
-        return throws_soon([&] { use(client); });
+        return throws_soon<Cancelled>([&] { use(client); });
     };
     CHECK(stopped([](const Client& client) { client.call("add", 1, 2); }));
     CHECK(stopped([](const Client& client) { client.stream("sum_of"); }));
@@ -76,12 +77,12 @@ TEST_CASE("a session is waited for until its timeout, and none stays that nobody
         const Client fresh = server.client();
         const Hanging hangs(server);
         for (int i = 0; i < 3; ++i)
-            CHECK(throws_soon([&] { client.with({.timeout = 200ms}).new_session(); }));
+            CHECK(throws_soon<DeadlineExceeded>([&] { client.with({.timeout = 200ms}).new_session(); }));
         std::stop_source stop;
         const std::jthread connects(
-            [&] { throws_soon([&] { fresh.with({.stop = stop.get_token()}).call("add", 1, 2); }); });
+            [&] { throws_soon<Cancelled>([&] { fresh.with({.stop = stop.get_token()}).call("add", 1, 2); }); });
         std::this_thread::sleep_for(100ms);
-        CHECK(throws_soon([&] { fresh.with({.timeout = 200ms}).new_session(); }));
+        CHECK(throws_soon<DeadlineExceeded>([&] { fresh.with({.timeout = 200ms}).new_session(); }));
         stop.request_stop();
     }
     CHECK(eventually([&] { return sessions() == before; }));
@@ -95,7 +96,7 @@ TEST_CASE("shutdown() ends a call that waits for the local channel of a server t
         std::this_thread::sleep_for(100ms);
         client.shutdown();
     });
-    CHECK(throws_soon([&] { client.call("add", 1, 2); }));
+    CHECK(throws_soon<TransportFailure>([&] { client.call("add", 1, 2); }));
 }
 
 TEST_CASE("a call with streams ends at its timeout, even if the server hangs", "[client][streams][waits]") {
@@ -114,6 +115,38 @@ TEST_CASE("a call with streams ends at its timeout, even if the server hangs", "
         }(),
         DeadlineExceeded);
     CHECK_THROWS_AS(sum.result(), DeadlineExceeded);
+}
+
+TEST_CASE("a stop and a timeout end the reading of tensors in shared memory of a server that hangs",
+          "[client][streams][waits]") {
+    ExampleDaemon server;
+    std::stop_source stop;
+    const Client client = server.client().with({.stop = stop.get_token()});
+    auto batch = client.batch();
+    const auto item = batch.add<TensorRef>("ramp", 1 << 16);
+    batch.send();
+    auto call = server.client().with({.timeout = 1s}).stream("tokens", named("count", 1), named("width", 1 << 16));
+    auto tokens = call.reader<TensorRef>();
+    std::this_thread::sleep_for(300ms);  // the item has arrived
+    const Hanging hangs(server);
+    const std::jthread stopper([&] {
+        std::this_thread::sleep_for(100ms);
+        stop.request_stop();
+    });
+    CHECK(throws_soon<Cancelled>([&] { item.get(); }));
+    CHECK(throws_soon<DeadlineExceeded>([&] { tokens.next(); }));
+}
+
+TEST_CASE("memory whose offer was given up can be lent later", "[client][waits]") {
+    ExampleDaemon server;
+    const Client client = server.client();
+    client.call<TensorRef>("ramp", 1 << 16);  // the local channel is open
+    const TensorRef tensor = client.empty_in_shared_memory({1 << 16}, DType::float32);
+    {
+        const Hanging hangs(server);
+        CHECK(throws_soon<DeadlineExceeded>([&] { client.with({.timeout = 300ms}).call<TensorRef>("scale", tensor); }));
+    }
+    CHECK(client.with({.require = "shm"}).call<TensorRef>("scale", tensor).elements() == 1 << 16);
 }
 
 TEST_CASE("a stop ends the wait for a task, and the task goes on", "[client][tasks][waits]") {
