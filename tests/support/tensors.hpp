@@ -83,12 +83,13 @@ std::vector<T> elements_of(const TensorRef& tensor) {
 }
 inline std::string bytes_of(const TensorRef& tensor) {
     const auto bytes = elements_of<char>(tensor);
-    return {bytes.begin(), bytes.end()};
+    return {bytes.data(), bytes.size()};
 }
 
 /// Same dtype, shape and bytes, NaNs and signs of zero included.
 inline bool identical(const TensorRef& a, const TensorRef& b) {
-    return a.dtype() == b.dtype() && std::ranges::equal(a.shape(), b.shape()) && bytes_of(a) == bytes_of(b);
+    return a.dtype() == b.dtype() && std::ranges::equal(a.shape(), b.shape()) &&
+           elements_of<char>(a) == elements_of<char>(b);
 }
 
 /// A message with one tensor, as it lies in memory after it crossed: JSON text and a body.
