@@ -103,14 +103,14 @@ BatchState::BatchState(std::shared_ptr<Core> core, CallOptions options)
 
 std::size_t BatchState::append(std::string_view method, const CallArguments& arguments, const CallOptions& options) {
     require_open();
-    const local::WaitLimit limit = core_->wait_limit(core_->times_of(options_).deadline, options_.stop);
+    const local::WaitLimit limit = core_->wait_limit(options_);
     items_.push_back({request_.call(method, arguments, meta_of(options)), std::string(method)});
     return items_.size() - 1;
 }
 
 void BatchState::append_notification(std::string_view method, const CallArguments& arguments) {
     require_open();
-    const local::WaitLimit limit = core_->wait_limit(core_->times_of(options_).deadline, options_.stop);
+    const local::WaitLimit limit = core_->wait_limit(options_);
     request_.notify(method, arguments);
 }
 
@@ -251,7 +251,7 @@ ServerInfo Client::info() const {
 
 std::vector<TransportInfo> Client::transports() const {
     const auto& ports = core_->ports();
-    const local::WaitLimit limit = core_->wait_limit(core_->times_of(options_).deadline, options_.stop);
+    const local::WaitLimit limit = core_->wait_limit(options_);
     const auto memory = ports.memory();
     nlohmann::json told = memory != nullptr ? memory->offered_transports() : nlohmann::json();
     std::string no_memory;
@@ -287,7 +287,7 @@ std::chrono::nanoseconds Client::ping() const {
 }
 
 TensorRef Client::make_tensor(std::span<const std::int64_t> shape, DType dtype) const {
-    const local::WaitLimit limit = core_->wait_limit(core_->times_of(options_).deadline, options_.stop);
+    const local::WaitLimit limit = core_->wait_limit(options_);
     const auto memory = core_->ports().memory();
     return memory != nullptr ? memory->make_tensor(shape, dtype) : tensor::allocate(dtype, shape);
 }

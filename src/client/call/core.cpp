@@ -96,6 +96,10 @@ local::WaitLimit Core::wait_limit(SteadyTime deadline, const std::stop_token& st
     return {deadline, stop, here().no_more_waits.get_token()};
 }
 
+local::WaitLimit Core::wait_limit(const CallOptions& options) const {
+    return wait_limit(times_of(options).deadline, options.stop);
+}
+
 void Core::read_within(SteadyTime deadline, const CallOptions& options, std::string_view method,
                        const std::function<void()>& read) const {
     // The answer came in time, so that its memory may be asked for even at the deadline.

@@ -173,6 +173,7 @@ public:
     /// Limits how long this thread waits on the local channel while it prepares a call: until `deadline`, the stop of
     /// the call, or shutdown().
     local::WaitLimit wait_limit(SteadyTime deadline, const std::stop_token& stop) const;
+    local::WaitLimit wait_limit(const CallOptions& options) const;  ///< the times of a call that begins now
     /// Calls `read`, which reads the result of a call: its memory may have to be asked for on the local channel. Throws
     /// Cancelled and DeadlineExceeded if the stop or `deadline` ended that.
     void read_within(SteadyTime deadline, const CallOptions& options, std::string_view method,

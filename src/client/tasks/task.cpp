@@ -183,7 +183,7 @@ TaskStatus TaskHandle::wait(milliseconds time) const {
     return *last;
 }
 
-/// A result may be large, so its time is that of other calls.
+/// A result may be large: unlike short questions, its request has the time of a usual call.
 void TaskHandle::read_result(detail::ResultSlot& result, Receipt* receipt) const {
     wait(kForEver);
     client_->with(waiting(*client_, std::nullopt))

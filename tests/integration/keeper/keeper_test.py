@@ -301,27 +301,25 @@ class Starts(unittest.TestCase):
         self.assertIn("could not be started (fork: Resource temporarily unavailable)", keeper.log())
         self.assertEqual(keeper.get("x")[0], b"kept")
 
-    def test_the_keeper_waits_longer_between_starts_that_all_fail(self):
+    def keeper_of_script(self, script):
+        """The script tells its starts apart by the file {mark}."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        mark, port = f"{folder.name}/mark", free_port()
-        script = f"[ -e {mark} ] && sleep 1.2 && exit 1; touch {mark}; exec {PLACE.daemon} --port {port}"
+        port = free_port()
+        script = script.format(mark=f"{folder.name}/mark", server=f"{PLACE.daemon} --port {port}")
         keeper = Keeper(self, command=["/bin/sh", "-c", script])
         keeper.port = port
-        keeper.await_server()
+        return keeper.await_server()
+
+    def test_the_keeper_waits_longer_between_starts_that_all_fail(self):
+        keeper = self.keeper_of_script("[ -e {mark} ] && sleep 1.2 && exit 1; touch {mark}; exec {server}")
         os.kill(keeper.pid(), signal.SIGKILL)
         eventually(lambda: keeper.log().count("exited with 1") == 3, "the third failure")
         delays = [int(delay) for delay in re.findall(r"exited with 1; it starts again in (\d+) ms", keeper.log())]
         self.assertEqual(delays[:3], [delays[0], 2 * delays[0], 4 * delays[0]])
 
     def test_a_command_that_is_killed_before_it_serves_starts_again(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        mark, port = f"{folder.name}/mark", free_port()
-        script = f"[ -e {mark} ] || {{ touch {mark}; kill -KILL $$; }}; exec {PLACE.daemon} --port {port}"
-        keeper = Keeper(self, command=["/bin/sh", "-c", script])
-        keeper.port = port
-        keeper.await_server()
+        keeper = self.keeper_of_script("[ -e {mark} ] || {{ touch {mark}; kill -KILL $$; }}; exec {server}")
         self.assertIn("was killed by signal Killed", keeper.log())
 
     def test_a_command_that_cannot_start_ends_the_keeper(self):
