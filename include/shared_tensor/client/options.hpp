@@ -117,8 +117,8 @@ struct ClientOptions {
     std::chrono::milliseconds connect_timeout{5'000};  ///< for one try to connect
     /// How long the first call repeats failed tries to connect, while the server starts.
     std::chrono::milliseconds wait_for_server{0};
-    std::chrono::milliseconds answer_limit{
-        300'000};  ///< timeout of a call that does not set one, and of each request of a transfer
+    /// Timeout of a call that does not set one, and of each request of a transfer.
+    std::chrono::milliseconds answer_limit{300'000};
     std::size_t max_answer_bytes = std::size_t{2} << 30;
     /// The transports for results, in order of preference: the value of Shared-Tensor-Accept. If the server's local
     /// channel is available, "shm" is put in front; if both sides share a device, "cuda_ipc" is put before that.
