@@ -73,6 +73,10 @@ class Keeper:
     def log(self):
         return (self.folder / "log").read_text()
 
+    def await_log(self, text):
+        """The server's log is written by a thread of its own: a line may come after what it tells of."""
+        eventually(lambda: text in self.log(), f"the line '{text}' in the log")
+
     def pid(self):
         """Of the server; 0 while there is none."""
         children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()

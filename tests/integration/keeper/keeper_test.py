@@ -107,7 +107,7 @@ class NamedTensors(unittest.TestCase):
         self.assertEqual(keeper.state()["restored"]["lost"], 1)
         self.assertIsNone(keeper.get("large"))
         self.assertEqual(keeper.get("small")[0], b"123")
-        self.assertIn("still has its memory", keeper.log())
+        keeper.await_log("still has its memory")
 
     def test_a_watcher_that_repeats_its_question_sees_the_next_version(self):
         keeper = Keeper(self).await_server()
@@ -298,7 +298,7 @@ class Starts(unittest.TestCase):
         keeper = Keeper(self, preload=PLACE.failing_fork).await_server()
         keeper.put("x", b"kept")
         keeper.kill()
-        self.assertIn("could not be started (fork: Resource temporarily unavailable)", keeper.log())
+        keeper.await_log("could not be started (fork: Resource temporarily unavailable)")
         self.assertEqual(keeper.get("x")[0], b"kept")
 
     def keeper_of_script(self, script):
@@ -320,7 +320,7 @@ class Starts(unittest.TestCase):
 
     def test_a_command_that_is_killed_before_it_serves_starts_again(self):
         keeper = self.keeper_of_script("[ -e {mark} ] || {{ touch {mark}; kill -KILL $$; }}; exec {server}")
-        self.assertIn("was killed by signal Killed", keeper.log())
+        keeper.await_log("was killed by signal Killed")
 
     def test_a_command_that_cannot_start_ends_the_keeper(self):
         keeper = Keeper(self, "--no-such-option")
@@ -421,7 +421,7 @@ class Starts(unittest.TestCase):
         keeper.put("large", random.randbytes(100_000))
         self.assertIsNotNone(keeper.get("large"))
         self.assertFalse(keeper.state()["kept"])
-        self.assertIn("has ended", keeper.log())
+        keeper.await_log("has ended")
 
 
 if __name__ == "__main__":
