@@ -79,20 +79,23 @@ public:
               tasks::WorkerPool::Place place, std::shared_ptr<void> counted)
         : execution_(std::move(execution)),
           waiter_(std::move(waiter)),
-          place_(std::move(place)),
+          place_(std::in_place, std::move(place)),
           counted_(std::move(counted)) {}
     StreamRun(StreamRun&&) = default;
     StreamRun& operator=(StreamRun&&) = delete;
 
     const std::shared_ptr<Execution>& execution() const { return execution_; }
-    /// Blocks until the function has returned. The outcome may be known before that.
-    void run() { execution_->run(); }
+    /// Blocks until the function has returned. The outcome may be known before that, by a cancellation. If not, the
+    /// places are free when it is: who has read it finds room for the next call.
+    void run() {
+        execution_->run([this] { place_.reset(); });
+    }
 
 private:
     std::shared_ptr<Execution> execution_;
     std::unique_ptr<Execution::Waiter> waiter_;
-    tasks::WorkerPool::Place place_;  ///< its places in the groups of the call
-    std::shared_ptr<void> counted_;   ///< counts as one of max_streams while it lives
+    std::optional<tasks::WorkerPool::Place> place_;  ///< its places in the groups of the call
+    std::shared_ptr<void> counted_;                  ///< counts as one of max_streams while it lives
 };
 
 struct TaskOptions {

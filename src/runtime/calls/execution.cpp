@@ -84,10 +84,12 @@ bool Execution::begin() noexcept {
     }
 }
 
-void Execution::go() noexcept {
-    end_with([this] {
+void Execution::go(const std::function<void()>& returned) noexcept {
+    end_with([&] {
         if (cancelled()) return make_outcome(json_rpc::cancelled("the call was cancelled before its function ran"));
-        return invoke();
+        OutcomePointer outcome = invoke();
+        if (returned) returned();
+        return outcome;
     });
 }
 

@@ -54,14 +54,15 @@ public:
     explicit Execution(Setup setup);
     ~Execution() override;
 
-    /// Runs the function on this thread, unless the run was cancelled before.
-    void run() noexcept {
-        if (begin()) go();
+    /// Runs the function on this thread, unless the run was cancelled before. `returned`, if given, is called when the
+    /// function has returned, before anybody is told.
+    void run(const std::function<void()>& returned = {}) noexcept {
+        if (begin()) go(returned);
     }
     /// The two steps of run(), for a run whose result may come from a joined run: begin() returns false if the run was
     /// cancelled or has begun. After it, call either go(), which runs the function, or end().
     bool begin() noexcept;
-    void go() noexcept;
+    void go(const std::function<void()>& returned = {}) noexcept;
     void end(codec::Value result) noexcept;
 
     /// Sets the cancellation token. A run that has not begun ends at once, with `outcome` or with -32004. A run that

@@ -388,3 +388,21 @@ TEST_CASE("a call of an inline function outlives its caller", "[dispatcher]") {
     const auto call = calls.dispatcher.call(spec);
     CHECK(Calls::end_of(*std::get<runtime::StartedCall>(call).waiter) == 4);
 }
+
+TEST_CASE("who knows the outcome of a call with streams finds its place free", "[service]") {
+    Functions functions;
+    functions.go.set();
+    Calls calls(functions.registry);
+    const Json arguments{1};
+    const runtime::CallSpec spec{"one", arguments, {"uid:1", "s-1", {}}, std::nullopt, {}, calls.port};
+    const auto open = [&] { return calls.dispatcher.open_stream(spec, nullptr, [] {}); };
+    auto run = std::get<runtime::StreamRun>(open());
+    CHECK(std::holds_alternative<json_rpc::Error>(open()));
+    bool is_free = false;
+    run.execution()->observe({{}, {}, [&](const runtime::OutcomePointer& outcome) {
+                                  CHECK(code_of(outcome) == 0);
+                                  is_free = std::holds_alternative<runtime::StreamRun>(open());
+                              }});
+    run.run();
+    CHECK(is_free);
+}
