@@ -165,7 +165,8 @@ public:
     std::string url() const;
     ClientStatistics statistics() const;
 
-    /// Aborts the calls in flight of all copies with TransportFailure. Later calls fail in the same way.
+    /// Aborts the calls in flight of all copies with TransportFailure. Later calls fail in the same way. Tensors of
+    /// batches and streams that arrived, and were not read before, may be lost: reading them throws TensorExpired.
     void shutdown() const;
 
 private:

@@ -147,8 +147,11 @@ public:
             all_.swarms.expire();
             tensor::Devices::of_process().deferred_frees().sweep();
             all_.objects.expire();
+            const bool is_short =
+                memory_is_short();  // else no thread may be left for a call, for as long as it stays so
+            if (is_short) all_.local.pool().free_idle();
             const net::ServerStats now = transport_.stats();
-            heap_.sweep({now.requests, now.threads}, real_clock().now());
+            heap_.sweep({now.requests, now.threads, is_short}, real_clock().now());
         });
         if (all_.state != nullptr) all_.state->begin();
         started_ = real_clock().now();

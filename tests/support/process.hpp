@@ -5,9 +5,11 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -53,6 +55,22 @@ inline constexpr bool kAddressSpaceCanBeLimited = false;
 #else
 inline constexpr bool kAddressSpaceCanBeLimited = true;
 #endif
+
+/// What `check` returns in a forked child of its own; 100 if it throws, -1 if a signal ends it.
+inline int error_in_child(int (*check)()) {
+    const pid_t child = ::fork();
+    if (child < 0) throw std::system_error(errno, std::generic_category(), "fork");
+    if (child == 0) {
+        try {
+            ::_exit(check());
+        } catch (...) {
+            ::_exit(100);
+        }
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
 
 /// The open file descriptors of a process.
 struct Descriptors {

@@ -58,12 +58,21 @@ bool has_memory_reserve() noexcept {
     return take_reserve();
 }
 
+bool memory_is_short() noexcept {
+    constexpr std::size_t kStacks = std::size_t{32} << 20;  // of four threads
+    if (!has_memory_reserve()) return true;
+    void* const pages = ::mmap(nullptr, kStacks, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) return true;
+    ::munmap(pages, kStacks);
+    return false;
+}
+
 void HeapTrimmer::sweep(Load load, SteadyTime now) {
     if (load.requests != last_.requests) {
         used_ = true;
         request_at_ = now;
     }
-    if (load.threads < last_.threads) used_ = shrank_ = true;
+    if (load.threads < last_.threads || load.is_short) used_ = shrank_ = true;
     last_ = load;
     const bool is_over = shrank_ || now - request_at_ >= kQuiet;
     if (!used_ || !is_over || now - trimmed_at_ < kBetween) return;

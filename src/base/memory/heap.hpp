@@ -17,6 +17,9 @@ void keep_memory_reserve();
 /// new work that needs memory: the rest is for errors and for work that frees memory. Any thread.
 bool has_memory_reserve() noexcept;
 
+/// Whether there is no address space or memory for a few more threads. Takes some microseconds. Any thread.
+bool memory_is_short() noexcept;
+
 /// Returns freed heap memory to the system when a burst of work is over. glibc keeps freed memory in arenas, each used
 /// by a few threads: after 2,000 calls at once, 130 MB stayed there. Not thread-safe: one thread calls sweep().
 class HeapTrimmer {
@@ -27,8 +30,10 @@ public:
     struct Load {
         std::uint64_t requests = 0;  ///< served since the start
         std::size_t threads = 0;     ///< serving requests now
+        bool is_short = false;       ///< memory_is_short()
     };
-    /// Call it regularly. Trims when threads have ended, or 5 s after the last request; at most every 10 s.
+    /// Call it regularly. Trims when threads have ended, 5 s after the last request, or when memory is short; at most
+    /// every 10 s.
     void sweep(Load load, SteadyTime now);
 
 private:

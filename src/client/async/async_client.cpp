@@ -128,13 +128,17 @@ Core::Times AsyncCore::times_of(const Core::Times& started, const CallOptions& o
                                "give it longer (CallOptions::timeout), or raise AsyncOptions::threads");
 }
 
+/// While it lives, the thread that calls waits on local channels for the call's time, but not for long.
+local::WaitLimit AsyncCore::limit_of_caller(const Core::Times& started, const CallOptions& options) const {
+    return core_.wait_limit(std::min(started.start + kMostOfCaller, started.deadline), options.stop);
+}
+
 /// Sends one request whose result goes to the user.
 void AsyncCore::send(Outgoing request, std::shared_ptr<detail::AsyncSlot> slot, const CallOptions& options,
-                     std::size_t limit, Receipt* receipt) {
+                     const Core::Times& started, std::size_t limit, Receipt* receipt) {
     const auto kept = std::make_shared<const Outgoing>(std::move(request));
     push(
-        [this, kept, options, started = core_.times_of(options), receipt,
-         slot = std::move(slot)](std::exception_ptr why) {
+        [this, kept, options, started, receipt, slot = std::move(slot)](std::exception_ptr why) {
             try {
                 if (!why) {
                     const Core::Times times = times_of(started, options, *kept);
@@ -152,8 +156,10 @@ void AsyncCore::send(Outgoing request, std::shared_ptr<detail::AsyncSlot> slot, 
 void AsyncCore::start(std::string_view method, const CallArguments& arguments, std::unique_ptr<detail::AsyncSlot> slot,
                       const CallOptions& options, Receipt* receipt) {
     if (receipt != nullptr) *receipt = {};
-    const local::WaitLimit limit = core_.wait_limit(real_clock().now() + kMostOfCaller, options.stop);
-    send(core_.request(method, arguments, options), std::move(slot), with_trace(options), max_waiting_, receipt);
+    const Core::Times started = core_.times_of(options);
+    const local::WaitLimit limit = limit_of_caller(started, options);
+    send(core_.request(method, arguments, options), std::move(slot), with_trace(options), started, max_waiting_,
+         receipt);
 }
 
 WatchedPointer AsyncCore::start_task(std::string_view method, const CallArguments& arguments,
@@ -162,12 +168,13 @@ WatchedPointer AsyncCore::start_task(std::string_view method, const CallArgument
     task->client = weak_from_this();
     task->slot = std::move(slot);
     task->options = with_trace(with_key(std::move(options)));
-    const local::WaitLimit limit = core_.wait_limit(real_clock().now() + kMostOfCaller, task->options.stop);
+    const CallOptions sending = of_submission(task->options);
+    const Core::Times started = core_.times_of(sending);
+    const local::WaitLimit limit = limit_of_caller(started, sending);
     const auto request = std::make_shared<const Outgoing>(
         core_.request("task.submit", SubmitArguments(method, arguments, task->options), task->options));
-    const CallOptions sending = of_submission(task->options);
     push(
-        [this, request, task, sending, started = core_.times_of(sending)](std::exception_ptr why) {
+        [this, request, task, sending, started](std::exception_ptr why) {
             SlotOf<task_status> accepted;
             try {
                 if (!why && task->seen.with([](const auto& seen) { return seen.cancelled; })) {
@@ -224,7 +231,8 @@ void AsyncCore::cancel(std::string id) {
 void AsyncCore::fetch_result(const WatchedPointer& task) {
     const std::string id = task->seen.with([](const WatchedTask::Seen& seen) { return seen.id; });
     const CallOptions options{.idempotent = true, .require = task->options.require};
-    send(core_.request("task.result", detail::ArgumentsOf(named("id", id))), std::move(task->slot), options, 0);
+    send(core_.request("task.result", detail::ArgumentsOf(named("id", id))), std::move(task->slot), options,
+         core_.times_of(options), 0);
 }
 
 void AsyncCore::stop() {

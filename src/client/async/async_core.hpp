@@ -59,8 +59,9 @@ private:
         return local_.get([this] { return std::make_unique<Threads>(*this, threads_); });
     }
     void push(Job job, std::size_t limit);
-    void send(Outgoing request, std::shared_ptr<detail::AsyncSlot> slot, const CallOptions& options, std::size_t limit,
-              Receipt* receipt = nullptr);
+    void send(Outgoing request, std::shared_ptr<detail::AsyncSlot> slot, const CallOptions& options,
+              const Core::Times& started, std::size_t limit, Receipt* receipt = nullptr);
+    local::WaitLimit limit_of_caller(const Core::Times& started, const CallOptions& options) const;
     void submitted(const WatchedPointer& task, std::string id);
     void cancel(std::string id);
     void fetch_result(const WatchedPointer& task);

@@ -47,6 +47,7 @@ private:
         Opened& operator=(const Opened&) = delete;
         /// Blocks for 2 s at most. If the server is not reached, it ends the session by itself some minutes later.
         ~Opened() {
+            core.ports().session_closed(token);
             try {
                 const CallOptions options{.timeout = std::chrono::seconds(2), .session = token};
                 core.notify("session.close", detail::ArgumentsOf<>(), options);

@@ -82,7 +82,13 @@ std::unique_ptr<Core::Local> Core::make_local(Dependencies dependencies) const {
 }
 
 Outgoing Core::compose(Outgoing::Form form, std::size_t calls, const CallOptions& options) {
-    return {form, here().next_id.fetch_add(calls, std::memory_order_relaxed), ports(), options.require};
+    return {form, here().next_id.fetch_add(calls, std::memory_order_relaxed), ports(), required(options)};
+}
+
+std::string Core::required(const CallOptions& options) const {
+    const bool may_name_memory =
+        options.session.empty() || ports().session().empty() || ports().may_name_memory(options.session);
+    return options.require.empty() && !may_name_memory ? "body" : options.require;
 }
 
 Outgoing Core::request(std::string_view method, const CallArguments& arguments, const CallOptions& options) {
@@ -103,12 +109,13 @@ local::WaitLimit Core::wait_limit(const CallOptions& options) const {
 void Core::read_within(SteadyTime deadline, const CallOptions& options, std::string_view method,
                        const std::function<void()>& read) const {
     // The answer came in time, so that its memory may be asked for even at the deadline.
-    const local::WaitLimit limit = wait_limit(std::max(deadline, later(clock().now(), kToRead)), options.stop);
+    const SteadyTime until = std::max(deadline, later(clock().now(), kToRead));
+    const local::WaitLimit limit = wait_limit(until, options.stop);
     try {
         read();
     } catch (const TensorExpired&) {
-        check_stop(options, method);
-        if (clock().now() >= deadline) throw_late(method, url());
+        if (options.stop.stop_requested()) throw_cancelled(method, true);
+        if (clock().now() >= until) throw_late(method, url());
         throw;
     }
 }

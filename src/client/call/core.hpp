@@ -112,6 +112,8 @@ public:
 
     /// Returns an empty request with `calls` unused ids.
     Outgoing compose(Outgoing::Form form, std::size_t calls = 1, const CallOptions& options = {});
+    /// CallOptions::require for what is sent in the session of `options`: bytes, if it may name no memory.
+    std::string required(const CallOptions& options) const;
 
     /// Returns a finished request for one call.
     Outgoing request(std::string_view method, const CallArguments& arguments, const CallOptions& options = {});

@@ -78,11 +78,16 @@ bool SharedMemory::Offered::is_viewed() const {
 /// Called in a catch clause. A later tensor in the segment may try again.
 void SharedMemory::not_offered(const std::string& segment, std::promise<void>& known, bool is_rejected) {
     known.set_exception(std::current_exception());
+    bool is_clear = is_rejected;
     try {  // without an answer the server may take the offer later: it gives it up before it gets another one
-        if (!is_rejected) channel_->tell("segment.gone", "segments", std::span(&segment, 1));
-    } catch (const std::bad_alloc&) {  // then it rejects the other one
+        if (!is_clear) is_clear = channel_->tell("segment.gone", "segments", std::span(&segment, 1));
+    } catch (const std::bad_alloc&) {  // then the next offer tells it
     }
-    state_.with([&](State& state) { state.offered[segment].known = {}; });
+    state_.with([&](State& state) {
+        Offered& offered = state.offered[segment];
+        offered.known = {};
+        offered.gone_untold = !is_clear;
+    });
 }
 
 /// Another call may have made the offer, so this one's limits hold here too.
@@ -98,13 +103,14 @@ void SharedMemory::wait_for_offer(const std::shared_future<void>& ready) {
 tensor::Lending SharedMemory::lend(local::SegmentUsePointer segment, std::uint64_t, const codec::TensorPointer&) {
     const std::string id = segment->segment().id();
     std::promise<void> known;
-    bool first = false, gone = false;
+    bool first = false, gone = false, gone_untold = false;
     std::shared_future<void> ready = state_.with([&](State& state) {
         gone = state.gone;
         if (gone) return std::shared_future<void>();
         Offered& offered = state.offered[id];
         first = !offered.known.valid();
         if (first) offered.known = known.get_future().share();
+        gone_untold = offered.gone_untold;
         if (std::find(offered.keep.begin(), offered.keep.end(), segment) == offered.keep.end())
             offered.keep.push_back(segment);
         offered.lent_again |= std::exchange(offered.asked_back, false);
@@ -119,7 +125,10 @@ tensor::Lending SharedMemory::lend(local::SegmentUsePointer segment, std::uint64
         try {
             const local::SegmentFile& offered = segment->segment();
             segment->tell_end(weak_from_this());
+            if (gone_untold && !channel_->tell("segment.gone", "segments", std::span(&id, 1)))
+                throw local::ChannelGone("the server does not read");
             channel_->ask("segment.offer", {{"segment", id}, {"size", offered.size()}}, {offered.for_others()});
+            state_.with([&](State& state) { state.offered[id].gone_untold = false; });
             known.set_value();
         } catch (const json_rpc::Error&) {
             not_offered(id, known, true);

@@ -84,7 +84,7 @@ SharedMemory::SharedMemory(const std::string& path, std::string token)
       transports_({cuda_ipc_.get(), shm_.get()}),
       channel_(std::make_unique<local::Channel>(
           path, local::Channel::Events{[this](const json_rpc::Request& request) { notified(request); },
-                                       [this] { ended(); }, [this](const Json& result) { close_session(result); }})) {
+                                       [this] { ended(); }, [this](const Json& result) { came_too_late(result); }})) {
     try {
         session_ = open_session(false);
     } catch (const json_rpc::Error& error) {
@@ -98,13 +98,30 @@ SharedMemory::~SharedMemory() {
     ended();
 }
 
-/// Closes a session whose opener no longer waits for it. Other results need nothing: their memory ends unconfirmed.
-void SharedMemory::close_session(const Json& opened) {
-    const std::string session = json_rpc::text_member(opened, "session");
-    if (session.empty()) return;
-    in_background(weak_from_this(), [session](SharedMemory& memory) {
-        memory.channel_->tell("session.close", Json{{"session", session}});
+/// Closes a session whose opener no longer waits for it, and takes back what the server no longer uses. Memory of the
+/// server ends by itself, since nobody confirms it.
+void SharedMemory::came_too_late(const Json& result) {
+    in_background(weak_from_this(), [result](SharedMemory& memory) {
+        const std::string session = json_rpc::text_member(result, "session");
+        if (!session.empty()) memory.channel_->tell("session.close", Json{{"session", session}});
+        const std::vector<std::string> free = texts_of(result, "free");
+        memory.told_free(free);
+        memory.devices_.released(free);
     });
+}
+
+std::string SharedMemory::open_stateful_session() {
+    std::string session = open_session(true);
+    stateful_.with([&](auto& all) { all.insert(session); });
+    return session;
+}
+
+void SharedMemory::session_closed(const std::string& session) {
+    stateful_.with([&](auto& all) { all.erase(session); });
+}
+
+bool SharedMemory::has(const std::string& session) const {
+    return session == session_ || stateful_.with([&](const auto& all) { return all.contains(session); });
 }
 
 std::string SharedMemory::open_session(bool keeps_state) {

@@ -120,7 +120,10 @@ public:
     const std::string& session() const { return session_; }
     /// Opens a session that keeps state, bound to the same channel. Blocks. Throws local::ChannelGone,
     /// json_rpc::Error.
-    std::string open_stateful_session() { return open_session(true); }
+    std::string open_stateful_session();
+    void session_closed(const std::string& session);
+    /// Whether the session is bound to this channel.
+    bool has(const std::string& session) const;
     const tensor::Transports& transports() const { return transports_; }
     /// For each transport whether it is usable, else the reason: as the server listed it, updated by failures since
     /// then.
@@ -166,6 +169,7 @@ private:
         std::vector<local::SegmentUsePointer> keep;  ///< empty while the server does not use it
         std::shared_future<void> known;              ///< ready when the server knows the segment
         std::size_t in_flight = 0;                   ///< messages that name it
+        bool gone_untold = false;  ///< the server may know an earlier offer that it has to give up first
         bool asked_back = false;
         bool lent_again = false;  ///< since it was asked back: a `segment.free` may be of the time before
         bool uncertain = false;   ///< a message that names it may still reach the server
@@ -181,7 +185,7 @@ private:
 
     SharedMemory(const std::string& path, std::string token);
     std::string open_session(bool keeps_state);
-    void close_session(const json_rpc::Json& opened);
+    void came_too_late(const json_rpc::Json& result);
     void not_offered(const std::string& segment, std::promise<void>& known, bool is_rejected);
     static void wait_for_offer(const std::shared_future<void>& ready);
     std::shared_ptr<const void> owner_of(local::PooledSegmentPointer segment);
@@ -217,6 +221,7 @@ private:
     local::MappingCache mappings_;
     Guarded<Received> received_;  ///< the server's segments that this process has passed on, by the server's names
     Guarded<State> state_;
+    Guarded<std::set<std::string, std::less<>>> stateful_;  ///< the open sessions of open_stateful_session()
     std::unique_ptr<local::Channel> channel_;
     std::string session_;
     json_rpc::Json offered_transports_;

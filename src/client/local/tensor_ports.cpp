@@ -25,7 +25,10 @@ using Memory = std::shared_ptr<SharedMemory>;
 using Totals = std::shared_ptr<CompressionTotals>;  // shared by the ports and the tensors of their messages
 
 const tensor::Transports& transports_of(const Memory& memory) {
-    return memory != nullptr ? memory->transports() : tensor::inline_transports();
+    constexpr const char* kNoChannel = "no local channel to the server is open now: Client::transports() says why";
+    static const tensor::Transports without_memory(
+        {}, {{tensor::TransportKind::shm, kNoChannel}, {tensor::TransportKind::cuda_ipc, kNoChannel}});
+    return memory != nullptr ? memory->transports() : without_memory;
 }
 
 /// The tensors of one message: of a request, which are described, or of an answer, which are imported.
@@ -173,8 +176,9 @@ public:
         if (local_socket_.empty()) return nullptr;
         Memory gone;
         const auto [known, connect] = state_.with([&](State& state) {
-            if (state.memory != nullptr && !state.memory->viable()) gone.swap(state.memory);
-            const bool mine = state.memory == nullptr && !state.connecting && real_clock().now() >= state.try_at;
+            drop_dead(state, gone);
+            const bool mine = state.memory == nullptr && !state.connecting && real_clock().now() >= state.try_at &&
+                              !local::WaitLimit::is_over();
             if (mine) state.connecting = true;
             return std::pair(state.memory, mine);
         });
@@ -191,6 +195,14 @@ public:
             gone.swap(state.memory);
             state.try_at = real_clock().now() + kTryAgain;
         });
+    }
+    bool may_name_memory(const std::string& session) const override {
+        const Memory shared = memory();
+        return shared != nullptr && shared->has(session);
+    }
+    void session_closed(const std::string& session) const override {
+        if (const Memory shared = state_.with([](const State& state) { return state.memory; }))
+            shared->session_closed(session);
     }
     std::optional<std::string> open_stateful_session() const override {
         const Memory shared = settled_memory();
@@ -222,18 +234,26 @@ private:
         bool connecting = false;
     };
 
-    /// Like memory(), but waits for an attempt of another thread, within this thread's WaitLimit: a session that was
-    /// opened without the channel can never use its memory.
+    static void drop_dead(State& state, Memory& gone) {
+        if (state.memory != nullptr && !state.memory->viable()) gone.swap(state.memory);
+    }
+
+    /// Like memory(), but waits for an attempt of another thread, which may end by that thread's limits, and then makes
+    /// its own: a session that was opened without the channel can never use its memory. Within this thread's WaitLimit.
     Memory settled_memory() const {
-        if (Memory known = memory()) return known;
-        const std::stop_token stop = local::WaitLimit::stop(), end = local::WaitLimit::end();
+        if (local_socket_.empty()) return nullptr;
         const auto wake = [this] { state_.wake_all(); };
-        const std::stop_callback stops(stop, wake), ends(end, wake);
-        auto state = state_.lock();
-        state.wait_until(
-            local::WaitLimit::deadline(later(real_clock().now(), std::chrono::hours(1))),
-            [&](const State& now) { return !now.connecting || stop.stop_requested() || end.stop_requested(); });
-        return state->memory;
+        const std::stop_callback stops(local::WaitLimit::stop(), wake), ends(local::WaitLimit::end(), wake);
+        Memory gone;
+        {
+            auto state = state_.lock();
+            state.wait_until(local::WaitLimit::deadline(later(real_clock().now(), std::chrono::hours(1))),
+                             [](const State& now) { return !now.connecting || local::WaitLimit::is_stopped(); });
+            drop_dead(*state, gone);
+            if (state->memory != nullptr || state->connecting || local::WaitLimit::is_over()) return state->memory;
+            state->connecting = true;
+        }
+        return connected();
     }
 
     /// The memory of `session`; null if it has ended. An answer names memory of the session that its request named, not
@@ -258,7 +278,8 @@ private:
             state.connecting = false;
             state.reason.swap(reason);
             state.memory = made;
-            if (made == nullptr) state.try_at = real_clock().now() + kTryAgain;
+            // A call that was stopped says nothing about the channel.
+            if (made == nullptr && !local::WaitLimit::is_stopped()) state.try_at = real_clock().now() + kTryAgain;
         });
         state_.notify_all();
         return made;

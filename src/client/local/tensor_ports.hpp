@@ -85,6 +85,10 @@ public:
     virtual void session_rejected(const std::string& /*session*/) const {}
     /// Opens a session that keeps state and can share memory. Returns nothing if no memory is shared. Blocks.
     virtual std::optional<std::string> open_stateful_session() const { return std::nullopt; }
+    /// Whether requests of that session, of open_stateful_session() or not, may name memory of this client.
+    virtual bool may_name_memory(const std::string& /*session*/) const { return false; }
+    /// The session of open_stateful_session() is being closed.
+    virtual void session_closed(const std::string& /*session*/) const {}
     /// From now on, tensors that are sent as bytes are compressed with `how` if that makes them smaller.
     virtual void compress(Compression /*how*/) const {}
     /// Counts of the tensors in messages.

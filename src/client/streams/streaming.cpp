@@ -285,7 +285,7 @@ void Streaming::send(const streams::Flow& flow, std::string text_before, const W
 /// The server reads the items with the session of the call, so memory of a later session cannot be used.
 std::string Streaming::required() const {
     const bool other = setup_.core->ports().session() != setup_.memory;
-    return other && setup_.options.require.empty() ? "body" : setup_.options.require;
+    return other && setup_.options.require.empty() ? "body" : setup_.core->required(setup_.options);
 }
 
 void Streaming::abandon(const std::deque<streams::Item>& items) noexcept {

@@ -152,7 +152,7 @@ std::optional<TaskStatus> TaskHandle::hear(Steady::time_point until) const {
                               [&](const auto& reports) { return !reports.empty() || stop.stop_requested(); });
             news.swap(*access);
         }
-        client::check_stop(client_->options(), "task.wait");
+        if (stop.stop_requested()) client::throw_cancelled("task.wait", true);
         if (news.empty()) {  // the report of its end may be lost
             news.push_back(
                 {{}, ask("task.get", detail::ArgumentsOf(named("id", id_)), waiting(*client_, client::kAnswerTime))});

@@ -30,15 +30,12 @@ constexpr std::uint64_t kLittle = 4;       // a piece of a swarm that lacks at m
 constexpr std::size_t kWorthwhile = 4096;  // after this many bytes the next try may follow at once
 constexpr int kTriesInRanges = 2;          // of a file that changes; later tries use one request
 constexpr int kMostTries = 8;
-constexpr int kMostBusy = 5;                 // answers of this kind to one question about a swarm
-constexpr std::chrono::seconds kToLeave{5};  // for the word that a receiver leaves its swarm
+constexpr int kMostBusy = 5;  // answers of this kind to one question about a swarm
 constexpr std::size_t kAll = std::numeric_limits<std::int64_t>::max();
 constexpr const char* kOtherRange = "the server sent another range than the one that was asked for";
 
 /// The file was replaced during the download.
 struct Changed {};
-/// The server does not say what to fetch from whom.
-struct NoSwarm {};
 
 class Download {
 public:
@@ -195,42 +192,48 @@ private:
         return std::make_shared<PooledBuffer>(given.owner(), given.mutable_data(), static_cast<std::size_t>(size_));
     }
 
-    /// Sends a report of a swarm and returns the answer. Throws NoSwarm if the server has no place for another receiver
-    /// or knows nothing of swarms, which it says to the first report, and if it stays busy.
-    std::string ask_about_swarm(const std::string& report, bool leaves) {
+    /// Sends a report of a swarm once. Throws NoSwarm if the server has no place for another receiver or knows nothing
+    /// of swarms, which it says to the first report, and ServerBusy.
+    std::string ask_once(net::ClientRequest question, const std::string& report) {
+        question.method = "POST";
+        question.text = report;
+        const net::ClientResponse response = transfer_.send(std::move(question));
+        if (!is_in_swarm_ && (response.status == 405 || response.status == 503)) throw NoSwarm();
+        check_status(response);
+        is_in_swarm_ = true;
+        return std::string(response.text());
+    }
+
+    /// As Swarm::Source::ask says. Throws NoSwarm also for a server that stays busy.
+    std::string ask_about_swarm(const std::string& report, std::optional<SteadyTime> once_until) {
         std::string answer;
         int busy = 0;
-        const auto ask = [&](int) {
-            net::ClientRequest question = request();
-            question.method = "POST";
-            question.text = report;
-            if (leaves) {
-                question.deadline = std::min(later(transfer_.clock().now(), kToLeave), transfer_.deadline());
-                question.stop = transfer_.stop();
-            }
-            const net::ClientResponse response = transfer_.send(std::move(question));
-            const bool is_busy = response.status == 503;
-            if (!is_in_swarm_ && (response.status == 405 || is_busy)) throw NoSwarm();
-            if (is_busy && (leaves || ++busy == kMostBusy)) throw NoSwarm();
-            check_status(response);
-            answer = response.text();
-        };
         try {
-            if (leaves) {
-                ask(1);
-            } else {
-                transfer_.until_it_holds(path_, ask);
+            if (once_until) {
+                net::ClientRequest question = request();
+                question.deadline = std::min(*once_until, transfer_.deadline());
+                question.stop = transfer_.stop();
+                return ask_once(std::move(question), report);
             }
+            transfer_.until_it_holds(path_, [&](int) {
+                try {
+                    answer = ask_once(request(), report);
+                } catch (const ServerBusy&) {
+                    if (++busy == kMostBusy) throw NoSwarm();
+                    throw;
+                }
+            });
         } catch (const ServerBusy&) {
             throw NoSwarm();
         }
-        is_in_swarm_ = true;
         return answer;
     }
 
     /// False if the server has no place for another receiver: then missing_ is what this one still lacks.
     bool fetch_by_swarm() {
-        const auto ask = [&](const std::string& report, bool leaves) { return ask_about_swarm(report, leaves); };
+        const auto ask = [&](const std::string& report, std::optional<SteadyTime> once_until) {
+            return ask_about_swarm(report, once_until);
+        };
         const auto complete = [&](const net::ByteRange& range) {
             const auto missing = missing_in(range);
             if (bytes_in(missing) > range.count / kLittle) return false;

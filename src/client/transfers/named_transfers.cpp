@@ -77,43 +77,49 @@ void read_safetensors(const client::Downloaded& file, NamedTensor::Content& cont
 }  // namespace
 
 NamedTensor NamedTensors::pull(std::string_view name, const PullOptions& options) const {
+    client::Core& core = *client_.core_;
+    const SteadyTime deadline = core.times_of(client_.options_).deadline;
+    const auto within_rest = [&] {  // each step has what is left of the time of all
+        CallOptions rest = client_.options_;
+        const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - core.clock().now());
+        if (rest.timeout) rest.timeout = std::max(left, std::chrono::milliseconds(0));
+        return rest;
+    };
     auto content = std::make_shared<NamedTensor::Content>();
     content->name = std::string(name);
-    client::Core& core = *client_.core_;
-    client::Downloaded file;
     const auto fetch = [&](std::string_view suffix, const PullOptions& how) {
-        file = client::download(core, path_of(name, suffix, options), how, client_.options_);
+        client::Downloaded file = client::download(core, path_of(name, suffix, options), how, within_rest());
         content->version = net::parse_decimal(file.headers.find("Shared-Tensor-Version").value_or("")).value_or(0);
+        return file;
     };
-    bool is_raw = false;
     try {
-        fetch(".safetensors", options);
+        read_safetensors(fetch(".safetensors", options), *content);
+        return NamedTensor(std::move(content));
     } catch (const InvalidParams& error) {
         if (!is_about(error, "form")) throw;
-        is_raw = true;  // of a dtype that safetensors lacks
-    }
-    PullOptions whole = options;
-    whole.previous.reset();
-    for (int tries = 1; is_raw; ++tries) {
-        try {
-            fetch(".raw", whole);
-            content->metadata = fetch_metadata(name, content->version);
-            break;
-        } catch (const InvalidParams& error) {
-            if (!is_about(error, "name")) throw;
-            return get(name, options.version);  // a set
-        } catch (const UnknownOrExpired&) {     // perhaps there is a new version meanwhile
-            if (options.version || tries == kMostRawTries) throw;
-        }
-    }
-    try {
-        is_raw ? read_raw(file, core.ports(), *content) : read_safetensors(file, *content);
     } catch (const InvalidValue& error) {
         throw ResultMismatch(error.path, error.expected, error.got);
     } catch (const tensor::SafetensorsError& error) {
         throw ResultMismatch("", "a safetensors file", error.what());
     }
-    return NamedTensor(std::move(content));
+    // It is of a dtype that safetensors lacks.
+    PullOptions whole = options;
+    whole.previous.reset();
+    for (int tries = 1;; ++tries) {
+        try {
+            const client::Downloaded file = fetch(".raw", whole);
+            content->metadata = NamedTensors(client_.with(within_rest())).fetch_metadata(name, content->version);
+            read_raw(file, core.ports(), *content);
+            return NamedTensor(std::move(content));
+        } catch (const InvalidParams& error) {
+            if (!is_about(error, "name")) throw;
+            return NamedTensors(client_.with(within_rest())).get(name, options.version);  // a set
+        } catch (const UnknownOrExpired&) {  // perhaps there is a new version meanwhile
+            if (options.version || tries == kMostRawTries) throw;
+        } catch (const InvalidValue& error) {
+            throw ResultMismatch(error.path, error.expected, error.got);
+        }
+    }
 }
 
 namespace {

@@ -23,6 +23,7 @@ using SwarmJson = nlohmann::json;
 
 constexpr std::chrono::milliseconds kPause{50};       // while all missing pieces are on their way to others
 constexpr std::chrono::milliseconds kLongPause{200};  // while others fetch their last pieces
+constexpr std::chrono::seconds kToLeave{5};           // for the word that this receiver leaves
 constexpr std::chrono::seconds kPieceTime{10};        // a relay that takes longer is left out
 
 }  // namespace
@@ -41,7 +42,7 @@ Swarm::~Swarm() {
     const std::string mine = receiver_.with([](const std::string& id) { return id; });
     if (mine.empty() || has_failed()) return;
     try {
-        source_.ask(report(mine, {}, {}, true), true);
+        source_.ask(report(mine, {}, {}, true), later(real_clock().now(), kToLeave));
     } catch (...) {  // the file may have changed meanwhile, which is thrown as well
         log::debug("the server was not told that a receiver has left its swarm");
     }
@@ -58,9 +59,9 @@ std::string Swarm::report(const std::string& receiver, const Pieces& got, const 
 
 /// A server that has heard nothing of this receiver for a minute takes it as a new one. It then asks this one to fetch
 /// pieces that are there, and is told so: see work().
-Swarm::Step Swarm::ask(const Pieces& got, const Pieces& lost) {
+Swarm::Step Swarm::ask(const Pieces& got, const Pieces& lost, std::optional<SteadyTime> once_until) {
     const std::string mine = receiver_.with([](const std::string& id) { return id; });
-    Step step = parse(source_.ask(report(mine, got, lost, false), false));
+    Step step = parse(source_.ask(report(mine, got, lost, false), once_until));
     if (step.receiver != mine) receiver_.with([&](std::string& id) { id = step.receiver; });
     return step;
 }
@@ -235,8 +236,15 @@ void Swarm::fetch_all() {
 
 void Swarm::linger() {
     const SteadyTime end = later(real_clock().now(), options_.swarm->linger);
+    const auto others_lack_pieces = [&] {
+        try {
+            return ask({}, {}, end).unfinished > 0;
+        } catch (const NoSwarm&) {  // the server is busy
+            return true;
+        }
+    };
     try {
-        while (real_clock().now() < end && ask({}, {}).unfinished > 0)
+        while (real_clock().now() < end && others_lack_pieces())
             std::this_thread::sleep_for(kLongPause);
     } catch (...) {  // the file is complete, whatever has become of the server or of its version
         log::debug("a receiver that is complete no longer waits for others");

@@ -21,16 +21,19 @@
 
 namespace shared_tensor::client {
 
+/// The server does not say what to fetch from whom.
+struct NoSwarm {};
+
 /// This process as one of several that fetch the same file at the same time: asks the file's server which piece to
 /// fetch from whom, and passes pieces on to the others. Thread safety: all methods from any thread.
 class Swarm {
 public:
     /// How a file is fetched from its server. `ask` sends a report, which is a JSON text, and returns the server's
-    /// answer; the report that this receiver leaves is sent once, and its answer is not waited for long. `complete`
-    /// fetches what is missing of a range if that is little or nothing; else returns false, and `fetch` will fetch the
-    /// whole range into its place. They throw what ends the transfer.
+    /// answer; with `once_until` it is sent once, and its answer waited for until then. `complete` fetches what is
+    /// missing of a range if that is little or nothing; else returns false, and `fetch` will fetch the whole range into
+    /// its place. They throw what ends the transfer.
     struct Source {
-        std::function<std::string(const std::string& report, bool leaves)> ask;
+        std::function<std::string(const std::string& report, std::optional<SteadyTime> once_until)> ask;
         std::function<bool(const net::ByteRange& range)> complete;
         std::function<void(const net::ByteRange& range)> fetch;
         std::function<void(const net::ByteRange& range)> arrived;  ///< called for what another receiver passed on
@@ -59,7 +62,7 @@ private:
         std::size_t missing = 0, unfinished = 0;
     };
     using Pieces = std::vector<std::uint64_t>;
-    Step ask(const Pieces& got, const Pieces& lost);
+    Step ask(const Pieces& got, const Pieces& lost, std::optional<SteadyTime> once_until = {});
     Step parse(const std::string& answer) const;
     std::string report(const std::string& receiver, const Pieces& got, const Pieces& lost, bool leaves) const;
     /// How many pieces of this size the file has.

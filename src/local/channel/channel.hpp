@@ -51,6 +51,8 @@ public:
     }
     static std::stop_token stop() { return innermost_ == nullptr ? std::stop_token() : innermost_->stop_; }
     static std::stop_token end() { return innermost_ == nullptr ? std::stop_token() : innermost_->end_; }
+    static bool is_stopped() { return stop().stop_requested() || end().stop_requested(); }
+    static bool is_over() { return is_stopped() || deadline(SteadyTime::max()) <= real_clock().now(); }
 
 private:
     inline static thread_local const WaitLimit* innermost_ = nullptr;

@@ -94,6 +94,8 @@ struct SegmentShelf : std::enable_shared_from_this<SegmentShelf> {
     /// Undoes reserve(), for a segment of `bytes`.
     void cancel(std::size_t bytes) noexcept;
     SegmentInUsePointer adopt(std::unique_ptr<Segment> segment, std::string_view principal);
+    std::unique_ptr<Segment> make(std::size_t size, Sharing sharing);
+    bool free_idle() noexcept;
     /// A place that is all of `segment`.
     PooledSegmentPointer whole(const SegmentInUsePointer& segment);
     /// Puts `place` into a segment with a free place; false if there is none.
@@ -266,6 +268,26 @@ void SegmentShelf::free_later(IdleSegments::Entries& segments) noexcept {
     }
 }
 
+/// False if there was none.
+bool SegmentShelf::free_idle() noexcept {
+    Doomed doomed(gone);
+    state.with([&](State& held) {
+        while (held.idle.size() > 0)
+            held.idle.evict(doomed.segments);
+    });
+    return !doomed.segments.empty();
+}
+
+/// Without memory for it, the idle segments make room.
+std::unique_ptr<Segment> SegmentShelf::make(std::size_t size, Sharing sharing) {
+    try {
+        return std::make_unique<Segment>(size, sharing);
+    } catch (const std::bad_alloc&) {
+        if (!free_idle()) throw;
+    }
+    return std::make_unique<Segment>(size, sharing);
+}
+
 void SegmentShelf::cancel(std::size_t bytes) noexcept {
     state.with([&](State& held) {
         --held.used_segments;
@@ -299,7 +321,7 @@ SegmentInUsePointer SegmentShelf::take(std::size_t bytes, std::string_view princ
     const bool reused = !entry.segments.empty();
     SegmentInUsePointer used;
     try {
-        if (!reused) entry.segments.push_back({std::move(key), std::make_unique<Segment>(size, sharing)});
+        if (!reused) entry.segments.push_back({std::move(key), make(size, sharing)});
         auto& segment = entry.segments.front().memory;
         if (segment->is_retired()) segment = std::make_unique<Segment>(std::move(*segment));
         used = std::make_shared<SegmentInUse>(shared_from_this(), std::move(entry.segments),
@@ -349,6 +371,8 @@ PooledSegmentPointer SegmentPool::take_place(std::size_t bytes, std::string_view
     std::memset(place->data() + bytes, 0, place_bytes - bytes);
     return place;
 }
+
+void SegmentPool::free_idle() noexcept { (void)shelf_->free_idle(); }
 
 std::string SegmentPool::full() const {
     return shelf_->state.with([&](const SegmentShelf::State& held) {

@@ -94,6 +94,8 @@ public:
     /// Throws as take() does, and BadSegment.
     PooledSegmentPointer adopt(std::shared_ptr<const UniqueFd> immutable, std::size_t bytes,
                                std::string_view principal);
+    /// Frees the segments that are kept for later use. Blocks while they are unmapped.
+    void free_idle() noexcept;
     /// Returns the reason why the pool cannot make another segment of any size; empty if it can.
     std::string full() const;
 

@@ -4,7 +4,9 @@
 #include <array>
 #include <atomic>
 
+#include "base/bytes/utf8.hpp"
 #include "runtime/batches/batches.hpp"
+#include "runtime/functions/open_rpc.hpp"
 
 namespace shared_tensor::runtime {
 
@@ -142,6 +144,21 @@ void check_name(const FunctionRecord& function) {
     }
 }
 
+/// What rpc.discover tells of the function has to be text.
+void check_texts(const FunctionRecord& function) {
+    if (!is_utf8(function.options().doc)) reject(function, "its documentation is not UTF-8");
+    const auto parameters = function.parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        if (!is_utf8(parameters[i].name)) reject(function, "the name of a parameter is not UTF-8");
+        if (parameters[i].required || parameters[i].flow != Flow::value) continue;
+        try {
+            (void)runtime::written_schema([&](ValueWriter to) { function.default_value(i, to); });
+        } catch (const std::invalid_argument& error) {
+            reject(function, "the default of its parameter \"" + parameters[i].name + "\": " + error.what());
+        }
+    }
+}
+
 /// Returns "file.cpp:12", followed by the plugin if the function is from one.
 std::string place_of(const FunctionRecord& function, const std::string& module) {
     return function.where() + (module.empty() ? "" : " (" + module + ')');
@@ -154,6 +171,7 @@ void Registry::add(std::shared_ptr<const FunctionRecord> function) { add(Entry{s
 void Registry::add(Entry entry) {
     check_name(*entry.function);
     check_batching(*entry.function);
+    check_texts(*entry.function);
     const auto [place, added] = functions_.try_emplace(std::string(entry.function->name()), entry);
     if (!added) {
         throw std::invalid_argument("two functions are shared as \"" + place->first +

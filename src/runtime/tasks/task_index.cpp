@@ -61,25 +61,26 @@ TaskStats TaskIndex::stats() const {
             evicted_};
 }
 
-void TaskIndex::add_bytes(Parts::value_type& part, const codec::ValueBytes& more) {
-    for (codec::ValueBytes* const sum : {&bytes_, &part.second.bytes}) {
+void TaskIndex::add_bytes(Part& part, const codec::ValueBytes& more) {
+    for (codec::ValueBytes* const sum : {&bytes_, &part.bytes}) {
         sum->host += more.host;
         sum->device += more.device;
     }
-    if (part.second.has_half_of_tasks(limits_)) most_tasks_ = &part;
-    if (part.second.has_half_of_bytes(limits_)) most_bytes_ = &part;
+    if (part.tasks > limits_.max_tasks / 2) most_tasks_ = &part;
+    if (part.bytes.host > limits_.max_bytes / 2) most_host_ = &part;
+    if (part.bytes.device > limits_.max_bytes / 2) most_device_ = &part;
 }
 
 void TaskIndex::insert(TaskPointer task) {
     Task& added = *task;
     const TaskInfo& info = added.info;
-    Parts::value_type& part = *parts_.try_emplace(info.owner).first;
+    Part& part = parts_.try_emplace(info.owner).first->second;
     added.number = ++numbers_;
     try {
         lists_.emplace(std::tuple(std::nullopt, info.state, added.number), &added);
         lists_.emplace(std::tuple(std::string_view(info.owner), info.state, added.number), &added);
         by_end_.emplace(std::pair(added.ended, added.number), &added);
-        part.second.by_end.emplace(std::pair(added.ended, added.number), &added);
+        part.by_end.emplace(std::pair(added.ended, added.number), &added);
         by_expiry_.emplace(std::pair(added.expires_at, added.number), &added);
         tasks_.emplace(info.id, std::move(task));
     } catch (...) {
@@ -87,7 +88,7 @@ void TaskIndex::insert(TaskPointer task) {
         throw;
     }
     ++count(info.state);
-    ++part.second.tasks;
+    ++part.tasks;
     add_bytes(part, added.bytes);
 }
 
@@ -118,8 +119,8 @@ void TaskIndex::move(Task& task, TaskState to, SystemTime at) {
 
 void TaskIndex::end(Task& task, TaskState to, const codec::ValueBytes& bytes, SystemTime at, SteadyTime now) {
     move(task, to, at);
-    Parts::value_type& part = *parts_.find(task.info.owner);
-    for (ByEnd* const ends : {&by_end_, &part.second.by_end})
+    Part& part = parts_.find(task.info.owner)->second;
+    for (ByEnd* const ends : {&by_end_, &part.by_end})
         change_key(*ends, {task.ended, task.number}, {endings_ + 1, task.number});
     task.ended = ++endings_;
     change_key(by_expiry_, {task.expires_at, task.number}, {now + task.info.ttl, task.number});
@@ -139,22 +140,30 @@ void TaskIndex::remove(Task& task, std::vector<TaskPointer>& gone) {
         sum->device -= task.bytes.device;
     }
     if (--part->second.tasks == 0) {
-        if (most_tasks_ == &*part) most_tasks_ = nullptr;
-        if (most_bytes_ == &*part) most_bytes_ = nullptr;
+        for (const Part** const most : {&most_tasks_, &most_host_, &most_device_}) {
+            if (*most == &part->second) *most = nullptr;
+        }
         parts_.erase(part);
     }
     gone.back() = std::move(tasks_.extract(tasks_.find(task.info.id)).mapped());
 }
 
-/// The finished task that goes first, if there are any: of the owner who has more than half of what is beyond its
-/// limit.
+/// The owner that has more than half of what is beyond its limit; null for none.
+const TaskIndex::Part* TaskIndex::owner_above_half() const {
+    const auto above = [](const Part* part, std::uint64_t has, std::uint64_t limit) {
+        return has > limit / 2 ? part : nullptr;
+    };
+    if (tasks_.size() > limits_.max_tasks)
+        return most_tasks_ != nullptr ? above(most_tasks_, most_tasks_->tasks, limits_.max_tasks) : nullptr;
+    if (bytes_.host > limits_.max_bytes)
+        return most_host_ != nullptr ? above(most_host_, most_host_->bytes.host, limits_.max_bytes) : nullptr;
+    return most_device_ != nullptr ? above(most_device_, most_device_->bytes.device, limits_.max_bytes) : nullptr;
+}
+
+/// The finished task that goes first, if there are any: that of owner_above_half(), if it has one.
 Task& TaskIndex::first_to_remove() const {
-    Task* first = nullptr;
-    const bool of_tasks = tasks_.size() > limits_.max_tasks;
-    const Parts::value_type* const most = of_tasks ? most_tasks_ : most_bytes_;
-    if (most != nullptr &&
-        (of_tasks ? most->second.has_half_of_tasks(limits_) : most->second.has_half_of_bytes(limits_)))
-        first = most->second.by_end.begin()->second;
+    const Part* const most = owner_above_half();
+    Task* const first = most != nullptr ? most->by_end.begin()->second : nullptr;
     return first != nullptr && is_terminal(first->info.state) ? *first : *by_end_.begin()->second;
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -74,18 +73,15 @@ private:
         std::size_t tasks = 0;
         codec::ValueBytes bytes;
         ByEnd by_end;
-        bool has_half_of_tasks(const TaskLimits& limits) const { return tasks > limits.max_tasks / 2; }
-        bool has_half_of_bytes(const TaskLimits& limits) const {
-            return std::max(bytes.host, bytes.device) > limits.max_bytes / 2;
-        }
     };
     using Parts = std::map<std::string, Part>;
 
     std::size_t& count(TaskState state) { return counts_.at(static_cast<std::size_t>(state)); }
     std::size_t count(TaskState state) const { return counts_.at(static_cast<std::size_t>(state)); }
-    void add_bytes(Parts::value_type& part, const codec::ValueBytes& more);
+    void add_bytes(Part& part, const codec::ValueBytes& more);
     void move(Task& task, TaskState to, SystemTime at);
     void unlink(const Task& task);
+    const Part* owner_above_half() const;
     Task& first_to_remove() const;
 
     const TaskLimits limits_;
@@ -98,9 +94,9 @@ private:
     std::array<std::size_t, 5> counts_{};  ///< of the tasks in each state
     std::uint64_t numbers_ = 0, endings_ = 0, newest_outcome_ = 0, evicted_ = 0;
     codec::ValueBytes bytes_;
-    Parts parts_;                                    ///< of each owner
-    const Parts::value_type* most_tasks_ = nullptr;  ///< that was last above half of the limit
-    const Parts::value_type* most_bytes_ = nullptr;
+    Parts parts_;  ///< of each owner
+    /// The owner that was last above half of each limit.
+    const Part *most_tasks_ = nullptr, *most_host_ = nullptr, *most_device_ = nullptr;
 };
 
 }  // namespace shared_tensor::tasks

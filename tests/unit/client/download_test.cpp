@@ -384,6 +384,33 @@ TEST_CASE("A receiver stays in its swarm when the server is busy for a moment", 
     CHECK(server.reports > 11);  // and the last one leaves the swarm
 }
 
+TEST_CASE("Who lingers in a swarm asks the server once at a time, and waits no longer than it lingers",
+          "[client][download][swarm]") {
+    constexpr std::size_t kPiece = std::size_t{1} << 20;
+    FileServer files(2 * kPiece);
+    const Json done{{"receiver", "r"}, {"piece_bytes", kPiece}, {"missing", 0}, {"unfinished", 1}};
+    Json first = done;
+    first.update({{"missing", 2}, {"piece", 0}});
+    Json second = done;
+    second.update({{"missing", 1}, {"piece", 1}});
+    SwarmServer server(files, {first, second, done});
+    PullOptions options = ranges(1, kPiece);
+    options.swarm = SwarmOptions{.host = "127.0.0.1", .linger = std::chrono::seconds(1)};
+    int hung = 0;
+    const auto begun = real_clock().now();
+    CHECK(files.sent_whole(download(
+        [&](const net::ClientRequest& request) {
+            const bool lingers = request.method == "POST" && request.deadline < begun + std::chrono::seconds(4) &&
+                                 request.text.find("leaves") == std::string::npos;
+            if (!lingers) return server.send(request);
+            ++hung;
+            std::this_thread::sleep_until(request.deadline);
+            throw_no_answer();
+        },
+        options)));
+    CHECK(hung == 1);
+}
+
 TEST_CASE("A file that changes with each request comes by one request", "[client][download]") {
     FileServer server(5 * kFirst, [](int) { return Fault{.changes = true}; });
     CHECK(is_whole(server, ranges(2, kFirst)));

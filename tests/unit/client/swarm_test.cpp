@@ -123,13 +123,14 @@ TEST_CASE("a piece of another receiver is checked, by XXH3 only if that is trust
     ServerBesideRelay server(relay, has_sha256 ? hex(Sha256::of(content)) : hex(Digest::of(content)));
     std::vector<std::byte> memory(kPiece);
     int fetched = 0;
-    const client::Swarm::Source source{[&](const std::string& report, bool) { return server.answer(report); },
-                                       [](const net::ByteRange&) { return false; },
-                                       [&](const net::ByteRange&) {
-                                           ++fetched;
-                                           memory = content;
-                                       },
-                                       [](const net::ByteRange&) {}};
+    const client::Swarm::Source source{
+        [&](const std::string& report, std::optional<SteadyTime>) { return server.answer(report); },
+        [](const net::ByteRange&) { return false; },
+        [&](const net::ByteRange&) {
+            ++fetched;
+            memory = content;
+        },
+        [](const net::ByteRange&) {}};
     client::Swarm(options, {}, source, file_in(memory)).run();
     CHECK(server.wanted() == (trusted ? "xxh3-128" : "sha-256"));
     CHECK(server.is_lost() == !is_good);
@@ -161,21 +162,22 @@ TEST_CASE("a receiver that the server of a swarm has forgotten goes on as a new 
         std::mutex mutex;
         std::multiset<std::uint64_t> fetched, under_way;
         std::size_t at_once = 0;
-        const client::Swarm::Source source{[&](const std::string& report, bool) { return server.answer(report); },
-                                           [&](const net::ByteRange& range) { return range.first == 0; },
-                                           [&](const net::ByteRange& range) {
-                                               const std::uint64_t piece = range.first / kPiece;
-                                               {
-                                                   const std::lock_guard lock(mutex);
-                                                   fetched.insert(piece);
-                                                   under_way.insert(piece);
-                                                   at_once = std::max(at_once, under_way.count(piece));
-                                               }
-                                               std::this_thread::sleep_for(std::chrono::milliseconds(2));
-                                               const std::lock_guard lock(mutex);
-                                               under_way.erase(under_way.find(piece));
-                                           },
-                                           [](const net::ByteRange&) {}};
+        const client::Swarm::Source source{
+            [&](const std::string& report, std::optional<SteadyTime>) { return server.answer(report); },
+            [&](const net::ByteRange& range) { return range.first == 0; },
+            [&](const net::ByteRange& range) {
+                const std::uint64_t piece = range.first / kPiece;
+                {
+                    const std::lock_guard lock(mutex);
+                    fetched.insert(piece);
+                    under_way.insert(piece);
+                    at_once = std::max(at_once, under_way.count(piece));
+                }
+                std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                const std::lock_guard lock(mutex);
+                under_way.erase(under_way.find(piece));
+            },
+            [](const net::ByteRange&) {}};
         client::Swarm(options, {}, source, file_in(memory)).run();
         CHECK(server.known() == kPieces);
         CHECK(!fetched.contains(0));
@@ -207,7 +209,7 @@ TEST_CASE("a slow receiver delays neither a stop nor the error of another thread
     std::atomic<int> questions{0};
     const auto begun = real_clock().now();
     const auto is_over = [&] { return real_clock().now() - begun > std::chrono::milliseconds(100); };
-    const auto ask = [&](const std::string& report, bool) -> std::string {
+    const auto ask = [&](const std::string& report, std::optional<SteadyTime>) -> std::string {
         if (questions++ == 0) return first.dump();
         const bool is_lost = !ReceiverJson::parse(report)["lost"].empty();
         if (is_lost || (end == End::failure && is_over())) throw std::runtime_error("the transfer has ended");
@@ -243,9 +245,9 @@ TEST_CASE("answers about a swarm that contradict each other or the file are reje
         {with("missing", 0), with("missing", 0)},
     }));
     std::atomic<int> questions{0};
-    const client::Swarm::Source source{[&](const std::string&, bool) { return questions++ == 0 ? first : later; },
-                                       [](const net::ByteRange&) { return false; }, [](const net::ByteRange&) {},
-                                       [](const net::ByteRange&) {}};
+    const client::Swarm::Source source{
+        [&](const std::string&, std::optional<SteadyTime>) { return questions++ == 0 ? first : later; },
+        [](const net::ByteRange&) { return false; }, [](const net::ByteRange&) {}, [](const net::ByteRange&) {}};
     client::Swarm swarm(options, {}, source, file_in(memory));
     CHECK_THROWS_AS(swarm.run(), ProtocolFailure);
 }

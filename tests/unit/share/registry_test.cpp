@@ -89,3 +89,12 @@ TEST_CASE("two parameters of one name are rejected", "[share][registry]") {
     CHECK_THAT(message, ContainsSubstring("twins"));
     CHECK_THAT(message, ContainsSubstring("two parameters are called \"x\""));
 }
+
+TEST_CASE("what cannot be told of a function as text is rejected, with the parameter", "[share][registry]") {
+    const std::string latin = "caf\xe9";
+    const auto identity = [](const std::string& text) { return text; };
+    const auto message = rejected([&] { Registry().add("f", identity, arg("text") = latin); });
+    CHECK_THAT(message, ContainsSubstring("\"f\"") && ContainsSubstring("\"text\"") && ContainsSubstring("UTF-8"));
+    CHECK_THAT(rejected([&] { Registry().add("f", identity, arg("text"), doc(latin)); }), ContainsSubstring("UTF-8"));
+    CHECK_THAT(rejected([&] { Registry().add("f", identity, arg(latin)); }), ContainsSubstring("UTF-8"));
+}

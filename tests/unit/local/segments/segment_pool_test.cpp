@@ -1,5 +1,7 @@
 #include "local/segments/segment_pool.hpp"
 
+#include <unistd.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cstring>
@@ -9,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/memory/heap.hpp"
 #include "support/failing_memory.hpp"
 #include "support/process.hpp"
 
@@ -298,4 +301,31 @@ TEST_CASE("threads take and return places at once, and all is counted back", "[s
     }
     CHECK(pool.use().segments == 0);
     CHECK(pool.use().bytes == 0);
+}
+
+namespace {
+
+/// What went wrong in a process that has used up its addresses, with 32 MiB of idle segments; 0 if nothing did.
+int error_of_used_up_addresses() {
+    SegmentPool pool({std::size_t{1} << 30, std::size_t{1} << 30, 100});
+    const auto use_some = [&] {
+        std::vector<local::PooledSegmentPointer> some;
+        for (int i = 0; i < 4; ++i)
+            some.push_back(pool.take(8 * kMiB, "a"));
+    };
+    use_some();
+    test::leave_room(::getpid(), 2 * kMiB);
+    if (!memory_is_short()) return 1;
+    pool.take(12 * kMiB, "b").reset();
+    if (pool.use().idle_segments != 1) return 2;
+    pool.free_idle();
+    if (pool.use().idle_segments != 0) return 3;
+    return memory_is_short() ? 4 : 0;
+}
+
+}  // namespace
+
+TEST_CASE("idle segments make room when there are no addresses", "[shm]") {
+    if (!test::kAddressSpaceCanBeLimited) SKIP("a sanitizer needs address space of its own: it cannot be limited");
+    CHECK(test::error_in_child(&error_of_used_up_addresses) == 0);
 }

@@ -102,6 +102,15 @@ TEST_CASE("an owner of many small tasks loses none for the bytes of others", "[t
     CHECK(tasks.list().size() == 7);
 }
 
+TEST_CASE("an owner of many bytes on the host loses none for bytes on devices", "[tasks][retention]") {
+    Tasks tasks({.max_bytes = 1000});
+    tasks.finished(outcome(0, 400), "uid:2");
+    const auto second = tasks.finished(outcome(0, 400), "uid:3");
+    const auto a = tasks.finished(outcome(450)), b = tasks.finished(outcome(450));
+    const auto third = tasks.finished(outcome(0, 300), "uid:4");
+    CHECK(tasks.list() == Ids{third, b, a, second});
+}
+
 TEST_CASE("with too many bytes of outcomes, on host or device, the longest finished ones go first",
           "[tasks][retention]") {
     Tasks tasks({.max_bytes = 100});
