@@ -338,6 +338,11 @@ struct PresentCall {
     SteadyTime end;                             ///< when nobody waits for it any more
     const Context* context = nullptr;           ///< while its function runs
     std::optional<SteadyTime> ignored_since{};  ///< its end or cancellation, as why_to_end() saw it first
+
+    bool runs() const { return context != nullptr; }
+    SteadyTime::duration ignored_for(SteadyTime now) const {
+        return ignored_since ? now - *ignored_since : SteadyTime::duration(0);
+    }
 };
 
 Guarded<std::list<PresentCall>>& present_calls() {
@@ -444,6 +449,37 @@ private:
     std::vector<ParameterInfo> parameters_;
 };
 
+using PresentCalls = std::list<PresentCall>;
+
+/// Notes which calls go on though nobody waits for them.
+void note_ignored(PresentCalls& all, SteadyTime now) {
+    for (PresentCall& call : all) {
+        const bool is_wanted = now <= call.end && !(call.runs() && call.context->cancelled());
+        if (!is_wanted && !call.ignored_since) call.ignored_since = now;
+    }
+}
+
+/// Whether so many calls hang that the process is to end.
+bool too_many_hang(const PresentCalls& all, SteadyTime now) {
+    std::size_t running = 0, reading = 0;
+    bool works = false;
+    for (const PresentCall& call : all) {
+        works |= call.runs() && !call.ignored_since;
+        if (call.ignored_for(now) >= kHangTime) ++(call.runs() ? running : reading);
+    }
+    return running + (works ? 0 : reading) >= kMostHanging;
+}
+
+/// A function that has no place left, because calls that hang have them all; empty for none.
+std::string_view function_without_places(const PresentCalls& all, SteadyTime now) {
+    std::map<std::string_view, std::size_t> places;
+    for (const PresentCall& call : all) {
+        if (call.runs() && call.ignored_for(now) >= kPlacesHangTime && ++places[call.function] == call.places)
+            return call.function;
+    }
+    return {};
+}
+
 std::string ignored_for(std::chrono::seconds time) {
     return " ignored their cancellation for " + std::to_string(time.count()) + " s";
 }
@@ -451,24 +487,11 @@ std::string ignored_for(std::chrono::seconds time) {
 }  // namespace
 
 std::string why_to_end(SteadyTime now) {
-    return present_calls().with([&](auto& all) -> std::string {
-        std::size_t running = 0, reading = 0;
-        bool works = false;
-        std::map<std::string_view, std::size_t> places;
-        for (PresentCall& call : all) {
-            const bool runs = call.context != nullptr;
-            if (now <= call.end && !(runs && call.context->cancelled())) {
-                works |= runs;
-                continue;
-            }
-            if (!call.ignored_since) call.ignored_since = now;
-            const auto ignored = now - *call.ignored_since;
-            if (ignored >= kHangTime) ++(runs ? running : reading);
-            if (runs && ignored >= kPlacesHangTime && ++places[call.function] == call.places)
-                return "the calls that have all places of " + std::string(call.function) + ignored_for(kPlacesHangTime);
-        }
-        if (running + (works ? 0 : reading) < kMostHanging) return {};
-        return std::to_string(kMostHanging) + " of its calls" + ignored_for(kHangTime);
+    return present_calls().with([&](PresentCalls& all) -> std::string {
+        note_ignored(all, now);
+        if (const auto function = function_without_places(all, now); !function.empty())
+            return "the calls that have all places of " + std::string(function) + ignored_for(kPlacesHangTime);
+        return too_many_hang(all, now) ? std::to_string(kMostHanging) + " of its calls" + ignored_for(kHangTime) : "";
     });
 }
 

@@ -185,9 +185,20 @@ bool UploadTable::remove(const Key& key, const UploadPointer& upload) {
 }
 
 std::shared_ptr<const void> UploadTable::part_begins(const Key& key) {
-    const auto known = std::make_shared<const Key>(key);
-    parts_.with([&](auto& parts) { ++parts[*known]; });
-    return {&all_, [this, known](const void*) { part_ends(*known); }};  // called too if there is no memory for it
+    class PartOnItsWay {
+    public:
+        PartOnItsWay(UploadTable& table, const Key& key) : table_(table), key_(key) {
+            table_.parts_.with([&](auto& parts) { ++parts[key_]; });
+        }
+        PartOnItsWay(const PartOnItsWay&) = delete;
+        PartOnItsWay& operator=(const PartOnItsWay&) = delete;
+        ~PartOnItsWay() { table_.part_ends(key_); }
+
+    private:
+        UploadTable& table_;
+        const Key key_;
+    };
+    return std::make_shared<const PartOnItsWay>(*this, key);
 }
 
 void UploadTable::part_ends(const Key& key) noexcept {
