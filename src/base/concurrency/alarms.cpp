@@ -45,8 +45,8 @@ void Alarms::ring_now(Alarm& alarm) {
 
 void Alarms::remove(Alarm& alarm) {
     auto state = state_.lock();
+    std::erase(state->alarms, &alarm);  // first, or an alarm that is due again could ring before this thread wakes
     state.wait([&](const State& now) { return now.ringing != &alarm; });
-    std::erase(state->alarms, &alarm);
 }
 
 Alarms::Alarm* Alarms::first_of(const State& state) {

@@ -37,7 +37,7 @@ public:
     void add(Alarm& alarm, SteadyTime due);
     /// Makes an alarm that was added due now, also if it rings at this moment. Does not wait.
     void ring_now(Alarm& alarm);
-    /// Blocks while the alarm rings. It does not ring any more afterwards.
+    /// Blocks while the alarm rings. No further ring begins meanwhile or afterwards, even if the alarm is due again.
     void remove(Alarm& alarm);
 
 private:
