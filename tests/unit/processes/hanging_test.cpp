@@ -20,7 +20,7 @@ namespace {
 
 /// An argument whose reading waits.
 struct Waited {
-    inline static Event* until = nullptr;
+    inline static Event *reading = nullptr, *until = nullptr;
 };
 
 Json caller(std::int64_t milliseconds_left, bool has_end) {
@@ -46,13 +46,16 @@ public:
     }
     /// Of these the arguments are being read.
     void start_reading(std::size_t count, const Json& passed) {
+        Waited::reading = &reading;
         Waited::until = &go;
         functions_.push_back(processes::make_worker_function(
             std::shared_ptr<const FunctionRecord>(shared([](const Waited&) { return 1; }, arg("x")))));
+        const auto before = reading.count();
         run(*functions_.back(), count, {Json(1), passed});
+        REQUIRE(reading.wait(before + count));
     }
 
-    Event started, go;
+    Event started, reading, go;
 
 private:
     void run(const FunctionRecord& function, std::size_t count, const std::vector<Json>& arguments) {
@@ -68,6 +71,7 @@ private:
 template <>
 struct shared_tensor::Codec<Waited> {
     static Waited read(const ValueReader&) {
+        Waited::reading->set();
         Waited::until->wait();
         return {};
     }
@@ -77,33 +81,33 @@ struct shared_tensor::Codec<Waited> {
 
 TEST_CASE("a worker process ends when 16 calls go on for 5 s after their end, and none that callers may have joined",
           "[processes]") {
-    const SteadyTime now = real_clock().now() + 1s;
     Calls calls;
     calls.start(16, caller(0, false));
     calls.start(15, caller(0, true));
+    const SteadyTime now = real_clock().now() + 1s;  // their end is over
     CHECK(processes::why_to_end(now).empty());
     CHECK(processes::why_to_end(now + 5s).empty());
     calls.start(1, caller(0, true));
-    CHECK(processes::why_to_end(now + 9s).empty());
-    CHECK(processes::why_to_end(now + 14s) == "16 of its calls ignored their cancellation for 5 s");
+    const SteadyTime later = real_clock().now() + 10s;
+    CHECK(processes::why_to_end(later).empty());
+    CHECK(processes::why_to_end(later + 5s) == "16 of its calls ignored their cancellation for 5 s");
 }
 
 TEST_CASE("calls whose arguments are being read count only if none other runs in its time", "[processes]") {
-    const SteadyTime now = real_clock().now() + 1s;
     Calls calls;
     calls.start(1, caller(60'000, true));
     calls.start_reading(16, caller(0, true));
-    std::this_thread::sleep_for(50ms);  // they are reading
+    const SteadyTime now = real_clock().now() + 1s;
     CHECK(processes::why_to_end(now).empty());
     CHECK(processes::why_to_end(now + 10s).empty());
     CHECK_FALSE(processes::why_to_end(now + 70s).empty());
 }
 
 TEST_CASE("a worker process ends when all places of a function hang for a minute", "[processes]") {
-    const SteadyTime now = real_clock().now() + 1s;
     Calls calls;
     calls.start(2, caller(0, true), concurrency(2));
     calls.start(2, caller(0, true), concurrency(3));
+    const SteadyTime now = real_clock().now() + 1s;
     CHECK(processes::why_to_end(now).empty());
     CHECK(processes::why_to_end(now + 59s).empty());
     CHECK(processes::why_to_end(now + 60s) ==
