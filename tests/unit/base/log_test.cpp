@@ -469,10 +469,13 @@ TEST_CASE("a file gets its lines, also after it was moved away", "[util][log]") 
         std::this_thread::sleep_for(std::chrono::milliseconds(1'100));  // how often it looks
         file.write("second");
     }
-    CHECK(test::text_of_file(path) == "second\n");
+    const auto becomes = [&](const std::string& text) {  // the end of a LineFile waits for no more than a second
+        return test::eventually([&] { return test::text_of_file(path) == text; });
+    };
+    CHECK(becomes("second\n"));
     CHECK(test::text_of_file(moved) == "first\n");
     log::LineFile(path).write("third");
-    CHECK(test::text_of_file(path) == "second\nthird\n");
+    CHECK(becomes("second\nthird\n"));
     CHECK_THROWS_WITH(log::LineFile("/no/such/folder/lines"),
                       Catch::Matchers::ContainsSubstring("/no/such/folder/lines"));
 }
@@ -489,6 +492,12 @@ TEST_CASE("a file that takes no lines blocks nobody, and what is lost is in the 
         const std::string line(200, 'x');
         for (std::size_t i = 0; i < 2 * log::LineFile::kMaxWaiting; ++i)
             stuck.write(line);
+        CHECK(test::eventually([] {  // the end of `full` waits for no more than a second
+            const auto lines = log::last_lines({}, 1000).lines;
+            return std::any_of(lines.begin(), lines.end(), [](const log::KeptLine& one) {
+                return one.text.find("lines are lost: /dev/full") != std::string::npos;
+            });
+        }));
     });  // its destructor does not wait for the reader
     CHECK(text.find("lines are lost: /dev/full cannot be written: No space left on device\n") != std::string::npos);
     CHECK(text.find("/pipe is not written as fast as lines come") != std::string::npos);

@@ -93,7 +93,7 @@ IpcHandleCache::Block block(unsigned char name, std::uint64_t generation = 1, st
 /// Openings of a fake device, and how many of their readers were done with.
 struct Fixture {
     explicit Fixture(std::chrono::milliseconds linger = 0ms, std::size_t max_idle = 8)
-        : handles(device, {linger, max_idle, 5s}) {}
+        : handles(device, {.linger = linger, .max_idle = max_idle}) {}
 
     IpcHandleCache::Borrowed borrow(const IpcHandleCache::Block& wanted) {
         return handles.borrow(wanted, device.use(0, nullptr), [this] {
@@ -187,14 +187,14 @@ TEST_CASE("A handle of another generation is rejected while the old block is rea
     old.owner.reset();
     // It lingers; its end is on its way through the thread.
     IpcHandleCache::Borrowed fresh;
-    for (int i = 0; fresh.base == nullptr && i < 1000; ++i) {
+    REQUIRE(eventually([&] {
         try {
             fresh = all.borrow(block(1, 2));
+            return fresh.base != nullptr;
         } catch (const InvalidValue&) {
-            std::this_thread::sleep_for(1ms);
+            return false;
         }
-    }
-    REQUIRE(fresh.base != nullptr);
+    }));
     CHECK(all.state().opened == 2);
     CHECK(all.state().closed == 1);
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <chrono>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -74,7 +75,11 @@ public:
 
 /// A server in a folder of its own, and what it told.
 struct ChannelUnderTest {
-    explicit ChannelUnderTest(std::size_t max_channels = 1024) : options{folder.file("s"), max_channels, 256 << 10} {
+    explicit ChannelUnderTest(std::size_t max_channels = 1024) {
+        options.path = folder.file("s");
+        options.max_channels = max_channels;
+        options.max_waiting_bytes = 256 << 10;
+        options.settle_within = std::chrono::minutes(1);
         restart();
     }
     void restart() {

@@ -57,7 +57,7 @@ TEST_CASE("a request to a server that does not answer ends at the call's deadlin
         stop.request_stop();
     });
     CHECK_THROWS_WITH(client.channel.ask("another", nullptr), ContainsSubstring("the call was stopped"));
-    CHECK(real_clock().now() - start < 5s);  // without limits: 10 s each
+    CHECK(real_clock().now() - start < 9s);  // without limits: 10 s each
 }
 
 TEST_CASE("a socket that is in use or is not there is named", "[local]") {
@@ -102,7 +102,9 @@ TEST_CASE("many threads send through one channel at once", "[local]") {
                 for (int i = 0; i < 250; ++i) {
                     const std::string text = std::to_string(thread) + ':' + std::to_string(i);
                     (void)test.server->send(test.recorder.first(), local::notification(text.c_str(), "list", {}));
-                    (void)client.tell(text.c_str());
+                    const auto until = patience();
+                    while (!client.tell(text.c_str()) && real_clock().now() < until) {  // it waits for 2 s
+                    }
                 }
             });
         }

@@ -409,7 +409,7 @@ TEST_CASE("a call waits for others until the batch is full or its time is over",
     REQUIRE(eventually(is_taken));  // its worker waits
     const auto two = server.started("patient", args(column({2})));
     const auto rest = server.started("patient", args(column({3, 4})));
-    CHECK(one.waiter->wait_until(real_clock().now() + 5s) != nullptr);  // it is full, so it does not wait for 10 s
+    CHECK(one.waiter->wait_until(real_clock().now() + 9s) != nullptr);  // it is full, so it does not wait for 10 s
     CHECK(Server::result(one) == Numbers{2});
     CHECK(Server::result(two) == Numbers{4});
     CHECK(Server::result(rest) == Numbers{6, 8});
