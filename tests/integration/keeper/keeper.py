@@ -6,14 +6,15 @@ import http.client
 import json
 import os
 import pathlib
-import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from ports import free_port
 
 PATIENCE = 60  # seconds, for events that have to come: the machine may be busy
 PLACE = argparse.Namespace()  # the programs, and how often to kill
@@ -26,15 +27,6 @@ def eventually(condition, what):
             raise AssertionError(f"{what} did not happen in time")
         time.sleep(0.01)
     return found
-
-
-def free_port():
-    """None that the kernel gives to others: the server must find it free in each of its lives."""
-    while True:
-        port = random.randint(20_000, 30_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 class Keeper:
