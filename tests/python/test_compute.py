@@ -15,6 +15,7 @@ from typing import Any
 import numpy
 import pytest
 import services
+from ports import free_port
 
 from shared_tensor import errors
 from shared_tensor.compute import (
@@ -167,11 +168,6 @@ def test_health(start_service: Callable[..., Any]) -> None:
             client.compute(X)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
-
-
 @pytest.mark.parametrize(
     ("strategy", "tries"),
     [
@@ -181,14 +177,14 @@ def free_port() -> int:
     ],
 )
 def test_a_strategy_says_how_often_a_call_is_sent(strategy: RetryStrategy, tries: int) -> None:
-    with ComputeClient(f"127.0.0.1:{free_port()}", retry_strategy=strategy) as client:
+    with ComputeClient("127.0.0.1:1", retry_strategy=strategy) as client:
         with pytest.raises(errors.TransportFailure):
             client.compute(X)
         assert client._client.last_receipt is not None and client._client.last_receipt.tries == tries
 
 
 def test_a_fixed_delay_is_not_random() -> None:
-    with ComputeClient(f"127.0.0.1:{free_port()}", retry_strategy=FixedDelay(2, 0.05)) as client:
+    with ComputeClient("127.0.0.1:1", retry_strategy=FixedDelay(2, 0.05)) as client:
         started = time.monotonic()
         with pytest.raises(errors.TransportFailure):
             client.compute(X)

@@ -154,7 +154,7 @@ async def test_a_shutdown_at_once_and_one_that_ends_a_waiting_receive(peer: str)
 
 @scenario
 async def test_timeouts(peer: str) -> None:
-    async with started(1, push_timeout=0.1) as [sender], started(1, inbox_messages=1) as [receiver]:
+    async with started(1, push_timeout=3) as [sender], started(1, inbox_messages=1) as [receiver]:
         assert await sender.receive_tensor(timeout=0.01) is None
         address = await receiver.get_node_addr()
         await sender.send_tensor(address, "first", data((1,)))
@@ -462,20 +462,21 @@ def test_a_node_that_never_answers_costs_a_push_its_timeout() -> None:
 
 def test_a_cancelled_push_or_pull_ends_in_its_thread() -> None:
     async def work() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            async with Node() as node:
-                for waits in (node.pull(url, "x"), node.push(url, "x", numpy.ones(2))):
-                    task = asyncio.create_task(waits)
-                    await asyncio.sleep(0.1)
-                    task.cancel()
-                    with pytest.raises(asyncio.CancelledError):
-                        await task
-                for _ in range(100):
-                    if node.statistics().failed == 2:
-                        break
-                    await asyncio.sleep(0.1)
-                assert node.statistics().failed == 2
+        async with Node() as node:
+            for begin in (lambda url: node.pull(url, "x"), lambda url: node.push(url, "x", numpy.ones(2))):
+                with socket.create_server(("127.0.0.1", 0)) as silent:
+                    silent.settimeout(30)
+                    task = asyncio.create_task(begin(f"http://127.0.0.1:{silent.getsockname()[1]}"))
+                    peer, _ = await asyncio.to_thread(silent.accept)  # the thread of the task has begun
+                    with peer:
+                        task.cancel()
+                        with pytest.raises(asyncio.CancelledError):
+                            await task
+            for _ in range(100):
+                if node.statistics().failed == 2:
+                    break
+                await asyncio.sleep(0.1)
+            assert node.statistics().failed == 2
 
     asyncio.run(asyncio.wait_for(work(), 60))
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from ports import free_port
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs/other_projects.md"
 PACKAGES = {"splitlearn-comm": "splitlearn_comm", "KPU": "kpu.torch", "tensor_iroh": "tensor_iroh"}
@@ -41,11 +42,6 @@ def programs_of(section: str) -> tuple[Programs, Programs]:
 
 
 SECTIONS = {text.partition("\n")[0]: text for text in PAGE.read_text().split("\n## ")[1:]}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 def accepts(port: int) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import functions
 import numpy
 import pytest
+from ports import free_port
 
 import shared_tensor
 from shared_tensor import errors
@@ -77,9 +78,7 @@ def served(port: int, function: Callable[..., Any]) -> shared_tensor.SharedTenso
 
 
 def test_the_parameters_of_a_function_are_asked_for_again_when_it_has_others() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
 
     async def call_from_asyncio() -> Any:
         async with AsyncClient(f"http://127.0.0.1:{port}") as client:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 import numpy
 import pytest
 from conftest import HERE, until
+from ports import free_port
 
 import shared_tensor
 from shared_tensor import NamedTensors, errors
@@ -36,9 +36,7 @@ class Kept:
     """A provider under a keeper, at the same address in each of its lives."""
 
     def __init__(self, folder: pathlib.Path, *options: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         (folder / "kept_functions.py").write_text(PROVIDER)
         self.ledger = folder / "ledger"
         keeper = pathlib.Path(sys.executable).with_name("shared-tensor-keeper")

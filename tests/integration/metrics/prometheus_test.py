@@ -12,7 +12,6 @@ import os
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ import urllib.request
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests/support"))
 from daemon import PATIENCE, Daemon
+from ports import free_port
 
 DASHBOARD = ROOT / "deploy/grafana/shared_tensor.json"
 RULES = ROOT / "deploy/prometheus/rules.yml"
@@ -140,9 +140,7 @@ class Prometheus:
         shutil.copy(RULES, folder)
         (folder / "data").mkdir()
         os.chown(folder / "data", NOBODY, NOBODY)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.url = "http://127.0.0.1:%d" % probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{free_port()}"
         self.log = (folder / "log").open("w+")
         self.process = subprocess.Popen(
             ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",

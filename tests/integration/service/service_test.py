@@ -15,9 +15,13 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from ports import free_port
 
 PATIENCE = 60  # seconds, for events that have to come: the machine may be busy
 PLACE = None
@@ -346,9 +350,7 @@ class Service(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("systemd-socket-activate"), "systemd is not installed")
     def test_the_first_client_starts_the_daemon(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         activator = subprocess.Popen(
             [
                 "systemd-socket-activate",
