@@ -163,7 +163,7 @@ for one in (*calls, publications):
 
 for one in calls:
     print(type(one).__name__, one.word, "runs", one.runs, "failed", len(one.failed), flush=True)
-    assert len(one.done) + len(one.failed) == one.runs > 100
+    assert len(one.done) + len(one.failed) == one.runs > 10
     if one not in entries:
         assert not one.failed, one.failed
 written = collections.Counter(pathlib.Path(LEDGER).read_text().split())

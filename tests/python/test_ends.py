@@ -97,8 +97,7 @@ def test_ctrl_c_ends_each_kind_of_wait(provider: Any, wait: str) -> None:
         "import signal, sys, time, shared_tensor; client = shared_tensor.Client(sys.argv[1], timeout=None)\n"
         "def forever():\n    time.sleep(60)\n    yield 1\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "print(client.add(1), flush=True)\n"
-        f"try:\n    {WAITS[wait]}\n"
+        f"try:\n    print(client.add(1), flush=True)\n    {WAITS[wait]}\n"
         "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n    import os; os._exit(0)\n"
     )
     command = [sys.executable, "-c", code, provider.url]

@@ -84,7 +84,7 @@ def test_distributed_inference(start_provider: Callable[..., Any], monkeypatch: 
 
 def test_async_vs_sync(start_provider: Callable[..., Any]) -> None:
     server = start_provider("async_vs_sync:async_provider")
-    lines = run_client(EXAMPLES, "async_vs_sync.py", port_of(server.url), "0.5", url=server.url)
+    lines = run_client(EXAMPLES, "async_vs_sync.py", port_of(server.url), "3", url=server.url)
     assert lines[0].startswith("sync: [200, 400, 600] in ")
     assert lines[1] in ("status: pending", "status: running")
     assert lines[2].startswith("async: [200, 400, 600] in ")

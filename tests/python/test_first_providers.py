@@ -66,7 +66,7 @@ def test_in_the_server_a_shared_function_is_the_function(monkeypatch: pytest.Mon
 def test_a_provider_that_is_not_enabled_calls_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     assert SharedTensorProvider(1, default_enabled=False).share()(len)("abc") == 3
     monkeypatch.setenv("__SHARED_TENSOR_ENABLED__", "true")
-    enabled = SharedTensorProvider(1, default_enabled=False, timeout=1)
+    enabled = SharedTensorProvider(1, default_enabled=False, timeout=20)
     with pytest.raises(errors.TransportFailure):
         enabled.share()(len)("abc")
     monkeypatch.setenv("__SHARED_TENSOR_ENABLED__", "false")
@@ -233,9 +233,11 @@ def test_the_options_of_a_server_count() -> None:
     with SharedTensorServer(port=0, provider=provider) as server:
         client = SharedTensorClient(url=server.url)
         assert [client.call_function("counted") for _ in range(2)] == [1, 1]
-    with SharedTensorServer(port=0, provider=provider, enable_cache=False, timeout=0.2) as server:
-        client = SharedTensorClient(url=server.url, timeout=None)
+    with SharedTensorServer(port=0, provider=provider, enable_cache=False) as server:
+        client = SharedTensorClient(url=server.url)
         assert [client.call_function("counted") for _ in range(2)] == [2, 3]
+    with SharedTensorServer(port=0, provider=provider, timeout=0.2) as server:
+        client = SharedTensorClient(url=server.url, timeout=None)
         with pytest.raises(errors.DeadlineExceeded):
             client.call_function("slow")
 

@@ -189,12 +189,12 @@ def test_flags_set_the_options_of_a_provider_in_its_own_process(start_provider: 
     process = start_provider(
         "functions:provider",
         *("--max-tasks", "1", "--max-json-bytes=1K", "--max-wait", "2s", "--no-cache"),
-        *("--service-name", "mine", "--service-version=8", "--drain-time", "1s"),
+        *("--service-name", "mine", "--service-version=8", "--drain-time", "20s"),
     )
     with shared_tensor.Client(process.url) as client:
         info = client.info()
         shown = {name: info["limits"][name] for name in ("max_tasks", "max_json_bytes", "max_wait_ms", "drain_time_ms")}
-        assert shown == {"max_tasks": 1, "max_json_bytes": 1024, "max_wait_ms": 2000, "drain_time_ms": 1000}
+        assert shown == {"max_tasks": 1, "max_json_bytes": 1024, "max_wait_ms": 2000, "drain_time_ms": 20_000}
         assert (info["service"]["name"], info["service"]["version"]) == ("mine", "8")
         with pytest.raises(errors.RpcError, match="the body is larger than this server takes"):
             client.call("echo", "a" * 2000)

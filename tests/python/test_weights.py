@@ -384,14 +384,18 @@ def test_a_model_has_old_or_new_weights_but_never_both(client: shared_tensor.Cli
         callers = [threading.Thread(target=call) for _ in range(3)]
         for caller in callers:
             caller.start()
-        for value in range(2, 6):
-            version = names.publish("weights", fill(both, value)).version
-            while attached.version < version:
-                assert attached.error is None
-        stop.set()
-        for caller in callers:
-            caller.join()
-    assert all(first == last for first, last in seen) and {value for value, _ in seen} >= {1.0, 2.0}
+        try:
+            until(lambda: (1.0, 1.0) in seen)
+            for value in range(2, 6):
+                version = names.publish("weights", fill(both, value)).version
+                while attached.version < version:
+                    assert attached.error is None
+                until(lambda value=value: (value, value) in seen)
+        finally:
+            stop.set()
+            for caller in callers:
+                caller.join()
+    assert seen == {(float(value), float(value)) for value in range(1, 6)}
     assert both() == (5.0, 5.0)
 
 
