@@ -42,6 +42,7 @@ def ask(daemon, path, method="GET", port=None, **headers):
 
 @pytest.fixture
 def guarded(tmp_path):
+    """A daemon with tokens. A test names it before `new_page`: then its pages are closed before it ends."""
     tokens = tmp_path / "tokens"
     tokens.write_text(f"alice:{SECRET}:admin\nbob:bobs secret token:allow=add\n")
     os.chmod(tokens, 0o600)
@@ -161,7 +162,7 @@ def test_another_user_gets_the_files_only_where_there_are_tokens_and_stays_untru
         assert "Connection" not in ask(guarded, path).headers
 
 
-def test_login_with_a_token_a_wrong_one_reload_and_logout(new_page, guarded):
+def test_login_with_a_token_a_wrong_one_reload_and_logout(guarded, new_page):
     page = new_page(allowed=("401", "WebSocket connection"))
     page.goto(guarded.url)
     dialog = page.get_by_role("dialog", name="Log in")
@@ -184,7 +185,7 @@ def test_login_with_a_token_a_wrong_one_reload_and_logout(new_page, guarded):
     assert page.evaluate("sessionStorage.length") == 0
 
 
-def test_a_token_that_may_do_little_sees_what_it_may(new_page, guarded):
+def test_a_token_that_may_do_little_sees_what_it_may(guarded, new_page):
     page = new_page(allowed=("403", "401", "WebSocket connection"))
     page.goto(f"{guarded.url}/#overview")
     page.get_by_label("Token").fill("bobs secret token")
@@ -204,7 +205,7 @@ def test_a_token_that_may_do_little_sees_what_it_may(new_page, guarded):
     expect(page.locator(".result")).to_contain_text("Error -32007")
 
 
-def test_a_revoked_token_ends_the_session_of_the_page(new_page, guarded):
+def test_a_revoked_token_ends_the_session_of_the_page(guarded, new_page):
     page = new_page(allowed=("401", "WebSocket connection"))
     page.goto(guarded.url)
     page.get_by_label("Token").fill(SECRET)
@@ -238,7 +239,8 @@ def test_the_page_is_live_over_tls(new_page, tmp_path):
     subprocess.run([*make.split(), *names], check=True, capture_output=True)
     os.chmod(key, 0o600)
     with start("--tls-certificate", str(certificate), "--tls-key", str(key)) as daemon:
-        page = new_page(("ERR_CONNECTION_REFUSED",), ignore_https_errors=True)  # the daemon ends before the page
+        page = new_page(ignore_https_errors=True)
         open_view(page, daemon.url, "server")
         assert daemon.url.startswith("https://")
         expect(page.locator("#connection")).to_have_text(re.compile("^live"))  # over the WebSocket
+        page.goto("about:blank")

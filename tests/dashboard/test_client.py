@@ -128,10 +128,10 @@ def test_a_call_is_cancelled_by_its_signal_and_ends_at_its_deadline(run):
 
 def test_a_task_reports_progress_is_cancelled_and_keeps_its_error(run):
     seen = run(
-        "const seen = []; const task = await client.submit('sleep', [0.4]);"
+        "await client.socket.open(); const seen = []; const task = await client.submit('sleep', [3]);"
         "const slept = await task.result((t) => seen.push(t.state)); return [seen, slept]"
     )
-    assert "running" in seen[0] and seen[0][-1] == "completed" and 0.3 < seen[1] < 20
+    assert "running" in seen[0] and seen[0][-1] == "completed" and seen[1] >= 3
     assert (
         run(
             "const task = await client.submit('sleep', [60]); await task.cancel();"
@@ -188,7 +188,7 @@ def test_a_stream_is_cancelled_before_it_has_started(run, socket):
     opened = "await client.socket.open();" if "on an open" in socket else ""
     assert (
         run(
-            opened + "const call = client.stream('count', {up_to: 100, seconds_between: 0.02}); call.cancel();"
+            opened + "const call = client.stream('count', {up_to: 5000, seconds_between: 0.02}); call.cancel();"
             "return await call.result.catch((error) => error.code)"
         )
         == -32004

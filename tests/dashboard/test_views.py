@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 import urllib.request
 
 import numpy
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from conftest import GIVEN, Traffic, open_view, rpc, start
+from conftest import GIVEN, PATIENCE_MS, Traffic, open_view, rpc, start
 from playwright.sync_api import expect
+from ports import free_port
 
 VIEWS = ["overview", "calls", "functions/scale", "tensors", "memory", "models", "server"]
 
@@ -31,12 +33,19 @@ def test_calls_are_counted_by_function_while_they_come(page, daemon, screenshot)
     assert row(page, "server.info").count() == 0  # the page's own requests are no calls of functions
 
 
+def calls_of(url: str, function: str) -> list[dict]:
+    return [one for one in rpc(url, "server.calls")["result"]["calls"] if one["function"] == function]
+
+
 def test_a_running_call_is_shown_and_cancelled(page, daemon):
     answers = []
     caller = threading.Thread(target=lambda: answers.append(rpc(daemon.url, "sleep", [60])))
     caller.start()
     open_view(page, daemon.url, "calls")
-    [call] = [one for one in rpc(daemon.url, "server.calls")["result"]["calls"] if one["function"] == "sleep"]
+    end = time.monotonic() + PATIENCE_MS / 1000
+    while not (calls := calls_of(daemon.url, "sleep")):
+        assert time.monotonic() < end, "the call does not come"
+    [call] = calls
     cancel = page.get_by_role("button", name=f"Cancel sleep {call['id']}", exact=True)
     line = page.get_by_role("row").filter(has=cancel)
     expect(line).to_contain_text("running")
@@ -180,6 +189,7 @@ def test_the_server_view_shows_health_transports_options_with_their_origin_and_p
         workers = page.get_by_role("group", name="Worker processes").get_by_role("row")
         expect(workers).to_have_count(3)
         expect(workers.nth(1)).to_contain_text("ready")
+        page.goto("about:blank")  # what it asks of a daemon that has ended are errors
 
 
 def start_with(environment, *options):
@@ -189,13 +199,14 @@ def start_with(environment, *options):
 
 
 def test_the_page_tells_when_the_server_ends_and_goes_on_when_it_is_back(new_page):
-    page = new_page(allowed=("ERR_CONNECTION_REFUSED", "WebSocket connection"))
-    with start() as daemon:
+    page = new_page(allowed=("ERR_CONNECTION_REFUSED", "ERR_CONNECTION_RESET", "WebSocket connection"))
+    port = str(free_port())
+    with start("--port", port) as daemon:
         open_view(page, daemon.url, "overview")
-        port = daemon.port
     expect(page.locator("#connection")).to_have_attribute("data-state", "lost")
-    with start("--port", str(port)):
+    with start("--port", port):
         expect(page.locator("#connection")).to_have_attribute("data-state", "live")
+        page.goto("about:blank")
 
 
 def cut_at(page, method: str) -> list[str]:
@@ -289,6 +300,7 @@ def test_the_log_is_shown_filtered_and_followed(new_page):
         rpc(daemon.url, "log.level", ["warn"])
         expect(line.filter(has_text="is warn now; it was info")).to_be_visible()
         page.get_by_label("follow").uncheck()
+        page.wait_for_timeout(500)  # an answer that was on its way brings no line of what follows
         rpc(daemon.url, "log.level", ["info"])
         page.wait_for_timeout(2500)
         expect(line.filter(has_text="is info now; it was warn")).to_have_count(0)
@@ -298,6 +310,7 @@ def test_the_log_is_shown_filtered_and_followed(new_page):
         expect(line.filter(has_text="listening on").first).to_be_visible()
         scrolled = page.evaluate("(log) => log.scrollHeight - log.scrollTop - log.clientHeight", log.element_handle())
         assert scrolled < 8
+        page.goto("about:blank")
 
 
 @pytest.mark.parametrize("look", ["light", "dark", "phone"])

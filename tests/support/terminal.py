@@ -10,7 +10,7 @@ import struct
 import termios
 import time
 
-PATIENCE = 30  # seconds, for what has to come: the machine may be busy
+PATIENCE = 60  # seconds, for what has to come: the machine may be busy
 
 
 class Terminal:
@@ -66,7 +66,17 @@ class Terminal:
             elif time.monotonic() > end:
                 raise AssertionError(f"the program does not end: ... {self.text[-500:]!r}")
             self.read(0.05)
+        self._read_the_rest()
         return self.code
+
+    def _read_the_rest(self):
+        """What the program wrote before its end: all that stands before a text that is written now."""
+        mark = "\x1b[end of the program]"
+        while select.select([self._master], [], [], 0)[0]:  # or the write could find the terminal full
+            self.read(0)
+        os.write(self._slave, mark.encode())
+        self.wait_for(re.escape(mark) + r"\Z")
+        self.text = self.text.removesuffix(mark)
 
     def settings_now(self):
         return termios.tcgetattr(self._slave)

@@ -2,6 +2,7 @@
 """The programs as a person uses them on a terminal: completion in each shell, manual pages, colours, and top."""
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -18,7 +19,8 @@ import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 from daemon import Daemon
-from terminal import Terminal
+from ports import free_port
+from terminal import PATIENCE, Terminal
 
 PLACE = None
 PROGRAMS = ["shared-tensor", "shared-tensor-server"]
@@ -208,8 +210,12 @@ class ManualPages(OnTerminal):
 
 
 class Colours(OnTerminal):
+    def fail_as_task(self):
+        task = self.call("task.submit", "fail", ["no luck"])["result"]["id"]
+        self.assertEqual(self.call("task.wait", task)["result"]["state"], "failed")
+
     def test_lists_and_errors_have_colours_on_a_terminal_only(self):
-        self.call("task.submit", "fail", ["no luck"])
+        self.fail_as_task()
         on_terminal = self.terminal(PLACE.client, "tasks")
         self.assertEqual(on_terminal.wait(), 0)
         self.assertRegex(on_terminal.text, r"\x1b\[1mID .*METHOD\x1b\[0m")
@@ -226,7 +232,7 @@ class Colours(OnTerminal):
         self.assertEqual(self.run_client("call", "add", "1", "2", "--task").stderr, "")
 
     def test_colours_move_no_column(self):
-        self.call("task.submit", "fail", ["no luck"])
+        self.fail_as_task()
         coloured = self.terminal(PLACE.client, "tasks")
         coloured.wait()
         plain = re.sub(r"\x1b\[[0-9;]*m", "", coloured.text).replace("\r", "")
@@ -243,23 +249,34 @@ class Colours(OnTerminal):
 
 
 class Top(OnTerminal):
-    def calls(self, count, seconds):
-        """Calls `add` from another thread, at an even pace."""
+    def top_once(self, *words):
+        return self.run_client("top", "--once", "--timeout", "60s", *words)
+
+    def top(self, *words):
+        return self.terminal(PLACE.client, "top", "--timeout", "60s", *words)
+
+    @contextlib.contextmanager
+    def calls(self):
+        """Calls `add` from another thread, at most 50 times a second."""
+        over = threading.Event()
 
         def run():
-            for _ in range(count):
+            while not over.wait(0.02):
                 self.call("add", 1, 2)
-                time.sleep(seconds / count)
 
         thread = threading.Thread(target=run)
         thread.start()
-        self.addCleanup(thread.join)
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     def test_once_shows_rates_latencies_queue_tasks_and_leases(self):
         self.call("task.submit", "sleep", [0.01])
         self.call("fail", "x")
-        self.calls(100, 2)
-        done = self.run_client("top", "--once", "--interval", "1s", "--json")
+        with self.calls():
+            done = self.top_once("--interval", "1s", "--json")
         self.assertEqual(done.returncode, 0, done.stderr)
         figures = json.loads(done.stdout)
         functions = {one["name"]: one for one in figures["totals"]["functions"]}
@@ -269,7 +286,7 @@ class Top(OnTerminal):
         self.assertGreaterEqual(functions["fail"]["failures"], 1)
         self.assertEqual(figures["totals"]["functions"][0]["name"], "add")  # the busiest first
         self.assertIn("p99", functions["add"]["compute_ms"])
-        text = self.run_client("top", "--once", "--interval", "200ms").stdout
+        text = self.top_once("--interval", "200ms").stdout
         self.assertRegex(text, r"workers +0 of \d+ busy, queue 0 of 1024")
         self.assertRegex(text, r"tasks +\d+ pending, \d+ running, \d+ finished")
         self.assertRegex(text, r"memory +\d+ leases of ")
@@ -278,7 +295,7 @@ class Top(OnTerminal):
         self.assertNotIn("\x1b", text)
 
     def test_the_live_view_follows_calls_and_q_gives_the_terminal_back(self):
-        top = self.terminal(PLACE.client, "top", "--interval", "200ms")
+        top = self.top("--interval", "200ms")
         top.wait_for(r"CALLS/S")
         self.assertNotEqual(top.settings_now(), top.settings)  # keys come without Enter
         self.call("scale", [1.0], 2)
@@ -295,7 +312,7 @@ class Top(OnTerminal):
         ends = [("\x03", 0), ("\x04", 0), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)]
         for end, code in ends:
             with self.subTest(end=end):
-                top = self.terminal(PLACE.client, "top", "--interval", "1h")
+                top = self.top("--interval", "1h")
                 top.wait_for(r"q ends")
                 if isinstance(end, str):
                     top.send(end)
@@ -306,24 +323,28 @@ class Top(OnTerminal):
                 self.assertEqual(top.settings_now(), top.settings)
 
     def test_a_picture_fits_into_its_window(self):
-        top = self.terminal(PLACE.client, "top", "--interval", "200ms")
+        top = self.top("--interval", "200ms")
         top.wait_for(r"q ends")
-        top.resize(3, 20)
-        time.sleep(0.5)
         start = len(top.text)
-        picture = top.wait_for(r"(?s)\x1b\[H((?:(?!\x1b\[H).)*?)\x1b\[J", start)[1]
-        lines = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", picture).split("\r\n")
-        self.assertEqual(len(lines), 3)
+        top.resize(3, 20)
+        end = time.monotonic() + PATIENCE
+        lines = []
+        while len(lines) != 3:  # a picture of the window as it was may still come
+            self.assertLess(time.monotonic(), end, lines)
+            picture = top.wait_for(r"(?s)\x1b\[H((?:(?!\x1b\[H).)*?)\x1b\[J", start)
+            start += picture.end()
+            lines = re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", picture[1]).split("\r\n")
         self.assertLessEqual(max(map(len, lines)), 20)
         top.send("q")
         self.assertEqual(top.wait(), 0)
 
     def test_a_server_that_ends_is_shown_and_the_next_one_too(self):
-        with Daemon(PLACE.daemon, "--load", PLACE.plugin) as first:
-            top = self.terminal(PLACE.client, "top", "--interval", "200ms", "--url", first.url)
+        port = str(free_port())
+        with Daemon(PLACE.daemon, "--load", PLACE.plugin, "--port", port) as first:
+            top = self.top("--interval", "200ms", "--url", first.url)
             top.wait_for(r"q ends")
         top.wait_for(r"the server does not answer, trying again: ")
-        with Daemon(PLACE.daemon, "--port", str(first.port)):
+        with Daemon(PLACE.daemon, "--port", port):
             top.wait_for(r"q ends", len(top.text))
             top.send("q")
             self.assertEqual(top.wait(), 0)
