@@ -133,7 +133,7 @@ class TwoHosts(unittest.TestCase):
     def test_a_link_that_breaks_in_the_middle_costs_time_only(self):
         source = self.numbers("big.npy", 64)
         self.succeeds("put", source, "--name", "big")
-        bound = subprocess.run(["tc", "-n", FAR, "qdisc", "replace", "dev", LINKS[FAR], "root", "tbf", "rate", "400mbit",
+        bound = subprocess.run(["tc", "-n", FAR, "qdisc", "replace", "dev", LINKS[FAR], "root", "tbf", "rate", "100mbit",
                                 "burst", "1mb", "latency", "50ms"], capture_output=True, text=True)
         if bound.returncode != 0:
             self.skipTest("the link's rate cannot be bounded: " + bound.stderr)

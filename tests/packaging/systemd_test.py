@@ -71,7 +71,7 @@ class Systemd(unittest.TestCase):
             'unix-socket = "/run/shared-tensor/server.sock"\n'
             'load = ["/opt/tests/libledger_plugin.so", "/opt/tests/libplain_plugin.so?processes=2"]\n',
         )
-        drop_in = "[Service]\nEnvironment=LEDGER=/run/shared-tensor/ledger\nWatchdogSec=3s\n"
+        drop_in = "[Service]\nEnvironment=LEDGER=/run/shared-tensor/ledger\nWatchdogSec=10s\n"
         cls.write("etc/systemd/system/shared-tensor-server.service.d/test.conf", drop_in)
         cls.boot()
 
@@ -155,7 +155,7 @@ class Systemd(unittest.TestCase):
         answers, errors = client.communicate(timeout=PATIENCE)
         self.assertEqual(client.returncode, 0, errors)
         runs = collections.Counter(self.check("cat", "/run/shared-tensor/ledger").split())
-        self.assertGreater(len(runs), 100)
+        self.assertGreater(len(runs), 10)
         self.assertEqual(runs, collections.Counter(answers.split()))
 
     def test_named_tensors_and_keys_outlive_the_process(self):
@@ -179,7 +179,7 @@ class Systemd(unittest.TestCase):
     def test_systemd_restarts_a_daemon_that_no_longer_answers(self):
         self.check("systemctl", "start", "shared-tensor-server.service")
         pid = self.show("shared-tensor-server", "MainPID")
-        time.sleep(4)  # more than the watchdog's limit
+        time.sleep(12)  # more than the watchdog's limit
         self.assertEqual(self.show("shared-tensor-server", "MainPID"), pid)
         self.check("sh", "-c", f"kill -STOP {pid}")
         eventually(lambda: self.show("shared-tensor-server", "NRestarts") == "1", "a restart")
