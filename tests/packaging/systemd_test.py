@@ -12,7 +12,7 @@ import time
 import unittest
 
 PLACE = None
-PATIENCE = 60  # seconds
+PATIENCE = 120  # seconds
 TCP, UNIX = "http://127.0.0.1:2537", "unix:/run/shared-tensor/server.sock"
 CLEAN = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
 # In the new namespaces: mounts what systemd expects of a container, and becomes systemd.
