@@ -176,6 +176,7 @@ public:
         maintenance_ = {};                                          // ends and joins it
         if (operations_ != nullptr) operations_->stop(kFlushTime);  // until then /readyz answers 503
         if (all_.tracer != nullptr) all_.tracer->stop();
+        if (all_.access_log != nullptr) all_.access_log->flush();  // a process may end without destructors
         if (done) all_.models.clear();
         return done;
     }

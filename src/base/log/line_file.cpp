@@ -118,18 +118,21 @@ private:
 LineFile::LineFile(const std::string& path) : queue_(std::make_unique<Queue>(path)) {}
 
 LineFile::~LineFile() {
-    bool ends = false;
-    try {
-        ends = queue_->is_here() && queue_->flush();
-    } catch (const std::exception&) {  // no memory
-    }
-    if (!ends) Queue::abandon(std::move(queue_));
+    if (!flush()) Queue::abandon(std::move(queue_));
 }
 
 void LineFile::write(std::string_view line) noexcept {
     try {
         queue_->write(line);
     } catch (const std::exception&) {  // no memory for the line
+    }
+}
+
+bool LineFile::flush() noexcept {
+    try {
+        return queue_->is_here() && queue_->flush();
+    } catch (const std::exception&) {  // no memory
+        return false;
     }
 }
 

@@ -17,13 +17,16 @@ public:
     /// `path`: a file, made with mode 0600 if it does not exist, or "-" for standard output. Throws std::runtime_error
     /// with the path and the reason.
     explicit LineFile(const std::string& path);
-    /// Waits at most a second until the lines are written. If the file blocks for longer, its thread stays.
+    /// As flush(). If the file blocks for longer, its thread stays.
     ~LineFile();
     LineFile(const LineFile&) = delete;
     LineFile& operator=(const LineFile&) = delete;
 
     /// `line`: without a line break.
     void write(std::string_view line) noexcept;
+    /// Waits at most a second until the lines so far are written. False if the time was too short, or in a forked
+    /// child.
+    bool flush() noexcept;
 
 private:
     class Queue;

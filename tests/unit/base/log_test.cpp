@@ -468,14 +468,12 @@ TEST_CASE("a file gets its lines, also after it was moved away", "[util][log]") 
         std::filesystem::rename(path, moved);
         std::this_thread::sleep_for(std::chrono::milliseconds(1'100));  // how often it looks
         file.write("second");
+        CHECK(test::eventually([&] { return file.flush(); }));
+        CHECK(test::text_of_file(path) == "second\n");
     }
-    const auto becomes = [&](const std::string& text) {  // the end of a LineFile waits for no more than a second
-        return test::eventually([&] { return test::text_of_file(path) == text; });
-    };
-    CHECK(becomes("second\n"));
     CHECK(test::text_of_file(moved) == "first\n");
-    log::LineFile(path).write("third");
-    CHECK(becomes("second\nthird\n"));
+    log::LineFile(path).write("third");  // its end waits for no more than a second
+    CHECK(test::eventually([&] { return test::text_of_file(path) == "second\nthird\n"; }));
     CHECK_THROWS_WITH(log::LineFile("/no/such/folder/lines"),
                       Catch::Matchers::ContainsSubstring("/no/such/folder/lines"));
 }
