@@ -85,7 +85,9 @@ private:
     /// One direction of a connection. pass() returns false at its end.
     struct Flow {
         int from, to;
-        std::uint64_t cut, damage, passed = 0;
+        std::uint64_t cut, damage;
+        std::atomic<std::uint64_t>* total = nullptr;  ///< counts bytes before the peer can read them
+        std::uint64_t passed = 0;
 
         bool pass(std::array<char, 65'536>& buffer) {
             const ssize_t got = ::recv(from, buffer.data(), buffer.size(), 0);
@@ -95,13 +97,15 @@ private:
             if (ends) count = cut - passed;
             if (damage >= passed && damage < passed + count) buffer[static_cast<std::size_t>(damage - passed)] ^= 1;
             passed += count;
+            if (total != nullptr) *total += count;
             return write_all(to, buffer.data(), static_cast<std::size_t>(count)) && !ends;
         }
     };
 
     void serve(int client, int port, const Harm& harm) {
         const int server = connected_socket(port);
-        Flow up{client, server, harm.cut_up, harm.damage_up}, down{server, client, harm.cut_down, harm.damage_down};
+        Flow up{client, server, harm.cut_up, harm.damage_up};
+        Flow down{server, client, harm.cut_down, harm.damage_down, &bytes_down_};
         std::array<char, 65'536> buffer;
         bool open = server >= 0;
         while (open && !stop_) {
@@ -109,11 +113,7 @@ private:
             std::array<pollfd, 2> both{pollfd{client, POLLIN, 0}, pollfd{not_held, POLLIN, 0}};
             if (::poll(both.data(), both.size(), 20) <= 0) continue;
             if (both[0].revents != 0) open = up.pass(buffer);
-            if (open && both[1].revents != 0) {
-                const std::uint64_t before = down.passed;
-                open = down.pass(buffer);
-                bytes_down_ += down.passed - before;
-            }
+            if (open && both[1].revents != 0) open = down.pass(buffer);
         }
         const linger at_once{1, 0};
         for (const int fd : {client, server}) {

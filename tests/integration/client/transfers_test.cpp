@@ -438,9 +438,18 @@ TEST_CASE("what a push left behind is not taken for another one's bytes", "[clie
 }
 
 TEST_CASE("a push outlives a new start of its server", "[client][push]") {
-    FaultyProxy proxy([](int) { return Harm{.cut_up = 1'000'000}; });
+    std::atomic<Child*> victim{nullptr};
+    std::atomic<bool> is_killed{false};
+    FaultyProxy proxy([&](int connection) {
+        if (Child* child = connection == 4 ? victim.load() : nullptr) {
+            child->signal(SIGKILL);
+            is_killed = true;
+        }
+        return Harm{.cut_up = 1'000'000};
+    });
     const Words options{"--allowed-host", proxy.authority()};
     auto server = std::make_unique<ExampleDaemon>(options);
+    victim = &server->daemon.child();
     const int port = server->daemon.port();
     proxy.pass_on_to(port);
     ClientOptions stubborn = patient();
@@ -449,9 +458,8 @@ TEST_CASE("a push outlives a new start of its server", "[client][push]") {
         NamedTensors(far_client(proxy.url(), stubborn))
             .push("x", numbers(8 * kCount), {.connections = 2, .part_bytes = 200'000});
     });
-    REQUIRE(eventually([&] { return proxy.connections() >= 4; }));
-    server->daemon.child().signal(SIGKILL);
-    server->daemon.child().wait();
+    REQUIRE(eventually([&] { return is_killed.load(); }));
+    CHECK(server->daemon.child().wait() == 128 + SIGKILL);
     server = std::make_unique<ExampleDaemon>(joined(options, {"--port", std::to_string(port)}));
     pushed.get();
     CHECK(identical(NamedTensors(server->client()).get("x").tensor(), numbers(8 * kCount)));

@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "file_client.hpp"
+#include "integration/metrics/metrics_page.hpp"
 
 using namespace shared_tensor::test;
 
@@ -223,7 +224,8 @@ TEST_CASE("a wait for a name is bounded, and ends with its client or its daemon"
     gone.hang_up();
     CHECK(eventually([&] { return connections() == 1; }));
     PendingCall waiting(daemon.port(), "tensor.watch", {{"name", "x"}});
-    REQUIRE(eventually([&] { return connections() == 2; }));
+    // Two are in the middle of a request: this one and the one that asks.
+    REQUIRE(eventually([&] { return metrics_of(daemon.port())["connections{state=\"active\"}"] == 2; }));
     daemon.child().signal(SIGTERM);
     CHECK(code_of(waiting.response()) == -32009);
     CHECK(daemon.child().wait() == 0);

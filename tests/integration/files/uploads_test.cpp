@@ -347,8 +347,11 @@ TEST_CASE("an upload is kept while a slow part of it arrives", "[server][uploads
     const Daemon daemon({"--upload-ttl", "300ms"});
     const Parts parts(daemon.port());
     HttpPeer slow(daemon.port());
-    slow.request("PUT", "/tensors/" + parts.name + ".raw?upload=a", "",
-                 floats(1000, {{"Content-Range", "bytes 8000-15999/16000"}, {"Content-Length", "8000"}}));
+    slow.request(
+        "PUT", "/tensors/" + parts.name + ".raw?upload=a", "",
+        floats(1000,
+               {{"Content-Range", "bytes 8000-15999/16000"}, {"Content-Length", "8000"}, {"Expect", "100-continue"}}));
+    CHECK(slow.read_head().status == 100);  // from now on it keeps the upload
     CHECK(parts.put(0, 8000).status == 202);
     std::this_thread::sleep_for(std::chrono::milliseconds(1000));
     slow.send(parts.bytes.substr(8000));

@@ -60,11 +60,11 @@ TEST_CASE("role: wait for a task", "[.][role]") {
 
 TEST_CASE("role: call and let go until killed", "[.][role]") {
     const Client client = client_of_role();
-    announce("ready");
-    for (;;) {
+    for (int round = 0;; ++round) {
         std::vector<TensorRef> held;
         for (int i = 0; i < 20; ++i)
             held.push_back(client.call<TensorRef>("scale", ones(1 << 14), 2.0));
+        if (round == 0) announce("ready");  // the daemon has opened what it needs for them, and keeps
     }
 }
 
@@ -151,7 +151,7 @@ TEST_CASE("Eight processes take and release ten thousand results each, and other
     CHECK(daemon.becomes_empty());
     CHECK(daemon.memory()["leases_granted"] >= 80'000);
     CHECK(eventually(only_warm));
-    CHECK(eventually([&] { return descriptors().others == others; }));
+    CHECK(eventually([&] { return descriptors().others <= others; }));
     CHECK(daemon.server.client().call<double>("slow_sum", ones(1 << 14), 0.0) == 1 << 14);
 }
 

@@ -270,6 +270,7 @@ TEST_CASE("A daemon without room for a result says so, and has as much as before
             CHECK(code_of(ask) == -32008);
             CHECK(tensors.get("weights").version() == version);
             REQUIRE(tight.fits());
+            REQUIRE(tight.server.leases_become(0));
         }
     }
     CHECK(tight.server.leases_become(0));

@@ -263,16 +263,19 @@ TEST_CASE("A safetensors file is read once, into memory that the server keeps", 
 TEST_CASE("A node publishes with one copy into memory of older versions, or without a copy",
           "[memory][publish][node]") {
     const Node node, other;
+    const auto memory = [&] { return call(node.port(), "server.info")["totals"]["shared_memory"]; };
     const TensorMap set = ordinary(0);
     for (int version = 1; version <= 5; ++version) {
         fill(set.at("b"), static_cast<float>(version));
         CHECK(node.publish("set", set, {.metadata = {{"step", "x"}}}).copied >= 2 * kBytes + 4);
-        const NamedTensor read = other.pull(node.url(), "set");
-        fill(set.at("b"), -1);
-        CHECK(is_all(read["b"], static_cast<float>(version)));
-        CHECK(read.metadata().at("step") == "x");
+        {
+            const NamedTensor read = other.pull(node.url(), "set");
+            fill(set.at("b"), -1);
+            CHECK(is_all(read["b"], static_cast<float>(version)));
+            CHECK(read.metadata().at("step") == "x");
+        }
+        REQUIRE(eventually([&] { return memory()["leases"] == 0; }));
     }
-    const auto memory = [&] { return call(node.port(), "server.info")["totals"]["shared_memory"]; };
     // Five versions in two segments, or in three if the reader of one let go of it late.
     CHECK(eventually([&] {
         const Json now = memory();

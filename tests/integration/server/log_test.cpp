@@ -186,14 +186,16 @@ TEST_CASE("a call that takes longer than --slow-call is a warning, with the fiel
     const Daemon daemon(rough({"--log-format", "json", "--slow-call", "100ms"}));
     call(daemon.port(), "add", {1, 2}, named("fast"));
     call(daemon.port(), "sleep", {0.2}, named("slow"));
-    const Json line = object_with(daemon, {{"message", "slow call"}});
+    const Json line = object_with(daemon, {{"message", "slow call"}, {"request_id", "slow"}});
     CHECK(line["level"] == "warn");
     CHECK(line["function"] == "sleep");
-    CHECK(line["request_id"] == "slow");
     CHECK(line["total_ms"].get<double>() >= 200);
     call(daemon.port(), "task.submit", {{"method", "sleep"}, {"params", {0.2}}}, named("task"));
     CHECK(object_with(daemon, {{"message", "slow call"}, {"request_id", "task"}})["function"] == "sleep");
-    CHECK_FALSE(daemon.logs("\"fast\""));
+    for (const Json& one : objects_in(daemon.log())) {  // on a busy machine "fast" may be slow, too
+        if (one["message"] == "slow call") CHECK(one["total_ms"].get<double>() >= 100);
+        if (one["message"] != "slow call") CHECK(one.value("request_id", "") != "fast");
+    }
 }
 
 TEST_CASE("the access log has one line for each request, also for those that are rejected", "[server][log]") {

@@ -30,11 +30,31 @@ int revoke_all(const Client& client) {
     return client.call<Json>("lease.revoke", ids)["leases"];
 }
 
+/// The result of `call`. It is made again if its lease ended before it was opened, as may be on a busy machine; `tries`
+/// counts the calls.
+template <class Call>
+at::Tensor opened_in_time(const Call& call, int& tries) {
+    at::Tensor result;
+    REQUIRE(eventually([&] {
+        try {
+            ++tries;
+            result = call();
+        } catch (const TensorExpired&) {
+            return false;
+        }
+        return true;
+    }));
+    return result;
+}
+
 /// Results of the same size, with other numbers in them: they would lie where memory came free.
 void make_others(const Client& client, const char* place) {
     const at::Tensor x = put(at::arange(kMany, at::kFloat), place);
-    for (int i = 0; i < 20; ++i)
-        REQUIRE(client.call<at::Tensor>("doubled_in_place", x).cpu()[1].item<float>() == 2);
+    int tries = 0;
+    for (int i = 0; i < 20; ++i) {
+        const at::Tensor y = opened_in_time([&] { return client.call<at::Tensor>("doubled_in_place", x); }, tries);
+        REQUIRE(y.cpu()[1].item<float>() == 2);
+    }
 }
 
 /// Nothing of the server's simulated devices is left, and nothing undefined was done to them.
@@ -68,9 +88,10 @@ TEST_CASE("The tensor of a revoked lease stays as it is until its reader lets it
 TEST_CASE("A lease that is not confirmed in time ends, and its reader reads on", "[media][leases]") {
     const Connected here({"body"}, kConfirmSoon);
     const Client other = here.server.client();
-    auto held = here.client.call<at::Tensor>("numbers", kMany);
+    int tries = 0;
+    auto held = opened_in_time([&] { return here.client.call<at::Tensor>("numbers", kMany); }, tries);
     CHECK(leases_become(other, 0));
-    CHECK(totals_of(other)["shared_memory"]["leases_expired"] == 1);
+    CHECK(totals_of(other)["shared_memory"]["leases_expired"] == tries);
     CHECK(deferred_frees_become(other, here.transport.on_device() ? 1 : 0));
     make_others(other, here.transport.place);
     CHECK(is_ramp(held));
