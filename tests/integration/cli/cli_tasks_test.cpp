@@ -79,7 +79,7 @@ TEST_CASE_METHOD(CommandLineClient, "A call as a task gives the call's own resul
     CHECK(run({"call", "--task", "sleep", "0.6"}).err.empty());  // where there is no terminal
     const Terminal terminal;
     TemporaryFolder folder;
-    Child child({kClient, "call", "--task", "sleep", "1"}, variables(), folder.file("out"), terminal.path());
+    Child child({kClient, "call", "--task", "sleep", "3"}, variables(), folder.file("out"), terminal.path());
     CHECK(child.wait() == 0);
     const std::string seen = terminal.text();
     CHECK_THAT(seen, ContainsSubstring("#") && ContainsSubstring(" %  sleeping"));

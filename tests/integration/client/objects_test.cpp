@@ -213,7 +213,7 @@ TEST_CASE_METHOD(Things, "No result with an object is cached, nor one of a call 
 }
 
 TEST_CASE("Handles without a session end when they are not used; their number is bounded", "[client][objects]") {
-    const Things things({"--session-idle", "2s", "--max-objects", "6"});
+    const Things things({"--session-idle", "5s", "--max-objects", "6"});
     const Client far = far_client(things.daemon.url());
     const Calls many(things.daemon.port());
     const auto made = far.call<std::vector<Object>>("make_things", things.daemon.name, 3);

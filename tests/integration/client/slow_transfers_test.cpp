@@ -107,7 +107,7 @@ TEST_CASE("readers that read nothing hold no worker and no copy of what they ask
 
 TEST_CASE("readers that read nothing are given up", "[client][slow]") {
     const HeaderList headers = GENERATE(HeaderList{}, HeaderList{{"Accept-Encoding", "zstd"}});
-    const SlowClients slow({"--write-timeout", "1s"});
+    const SlowClients slow({"--write-timeout", "2s"});
     std::vector<HttpPeer> readers = slow.ask_for_big(headers);
     CHECK(slow.all_connections_end());
     for (HttpPeer& reader : readers)
@@ -148,9 +148,9 @@ TEST_CASE("writers that stop in the middle are given up, and so is what they bro
     const bool in_parts = GENERATE(true, false);
     const int clients = in_parts ? 10 : kClients;  // the first part takes memory for the whole
     INFO((in_parts ? "after a part" : "in the whole"));
-    const SlowClients slow({"--body-timeout", "1s", "--upload-ttl", "1s", "--max-uploads", std::to_string(2 * clients),
-                            "--max-upload-bytes", std::to_string(clients * kBigBytes), "--max-bytes-in-flight",
-                            std::to_string((clients + 1) * kBigBytes)});
+    const SlowClients slow({"--body-timeout", "1500ms", "--upload-ttl", "1500ms", "--max-uploads",
+                            std::to_string(2 * clients), "--max-upload-bytes", std::to_string(clients * kBigBytes),
+                            "--max-bytes-in-flight", std::to_string((clients + 1) * kBigBytes)});
     // A second time: the bounds are as wide as they were.
     for (int round = 0; round < 2; ++round) {
         std::vector<HttpPeer> writers;

@@ -101,10 +101,10 @@ TEST_CASE("shutdown() ends a call that waits for the local channel of a server t
 
 TEST_CASE("a call with streams ends at its timeout, even if the server hangs", "[client][streams][waits]") {
     ExampleDaemon server;
-    const Client client = server.client().with({.timeout = 1s});
+    const Client client = server.client().with({.timeout = 4s});
     auto sum = client.stream<double>("sum_of");
     auto numbers = sum.writer<double>();
-    auto counted = client.stream("count", named("up_to", 1000), named("seconds_between", 0.001));
+    auto counted = client.stream("count", named("up_to", 100'000), named("seconds_between", 0.001));
     auto reader = counted.reader<std::int64_t>();
     REQUIRE(reader.next());
     const Hanging hangs(server);
@@ -125,7 +125,7 @@ TEST_CASE("a stop and a timeout end the reading of tensors in shared memory of a
     auto batch = client.batch();
     const auto item = batch.add<TensorRef>("ramp", 1 << 16);
     batch.send();
-    auto call = server.client().with({.timeout = 1s}).stream("tokens", named("count", 1), named("width", 1 << 16));
+    auto call = server.client().with({.timeout = 4s}).stream("tokens", named("count", 1), named("width", 1 << 16));
     auto tokens = call.reader<TensorRef>();
     std::this_thread::sleep_for(300ms);  // the item has arrived
     const Hanging hangs(server);
@@ -155,6 +155,7 @@ TEST_CASE("a stop ends the wait for a task, and the task goes on", "[client][tas
     auto task = server.client().with({.stop = stop.get_token()}).submit<double>("sleep", 600.0);
     auto told = task;
     told.on_progress([](const TaskStatus&) {});
+    REQUIRE(eventually([&] { return task.status().state == TaskState::running; }));
     const std::jthread stopper([&] {
         std::this_thread::sleep_for(300ms);
         stop.request_stop();

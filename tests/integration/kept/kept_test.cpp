@@ -129,7 +129,7 @@ TEST_CASE("A call that goes on after its deadline reads its arguments as they we
         server.open("open");
         make_brief(server.port(), "keep_behind", {{"x", {1.0}}, {"name", "b"}, {"gate", "open"}});
     }
-    headers.emplace_back("Request-Timeout", "500");
+    headers.emplace_back("Request-Timeout", "2000");
     const Json params{{"x", client.tensor()}, {"name", "a"}, {"gate", "gate"}};
     const HttpReply reply = post(server.port(), call_object("keep_behind", params).dump(), headers);
     CHECK(code_of(Json::parse(reply.body)) == -32002);
@@ -147,7 +147,7 @@ TEST_CASE("An equal call that joined one which was given up gets the result of w
     bool given_up = false;
     std::jthread first([&] {
         try {
-            (void)server.client.with({.timeout = 2s}).call<TensorRef>("same_cached_behind", x, "gate");
+            (void)server.client.with({.timeout = 5s}).call<TensorRef>("same_cached_behind", x, "gate");
         } catch (const DeadlineExceeded&) {
             given_up = true;
         }

@@ -221,7 +221,7 @@ TEST_CASE("A name that is offered again while a call reads what it named before 
     const auto is_new = [&] {
         return hostile.scale(tensor_in("good", 0, 8, {2}))["result"]["$tensor"]["data"][0] > 6.0;
     };
-    std::jthread reader([&] { client.respond("slow_sum", {{"x", tensor_in("good", 0, 8, {2})}, {"seconds", 1.0}}); });
+    std::jthread reader([&] { client.respond("slow_sum", {{"x", tensor_in("good", 0, 8, {2})}, {"seconds", 4.0}}); });
     REQUIRE(eventually([&] { return !is_free(); }));
     REQUIRE(client.channel.send(
         Json{{"jsonrpc", "2.0"}, {"method", "segment.gone"}, {"params", {{"segments", {"good"}}}}}.dump()));

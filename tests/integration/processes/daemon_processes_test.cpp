@@ -123,7 +123,7 @@ TEST_CASE("a worker process in which 16 calls hang is started again, and not bef
     const auto process = [&] { return call(daemon.port(), "server.info")["worker_processes"][0]; };
     hang(15);
     std::this_thread::sleep_for(std::chrono::seconds(7));
-    CHECK(client.call<std::size_t>("open_files") > 0);
+    CHECK(Client(daemon.url()).call<std::size_t>("open_files") > 0);
     CHECK(process()["restarts"] == 0);
     CHECK(eventually([&] {
         hang(1);  // on a busy machine not every call gets there in time

@@ -229,7 +229,7 @@ TEST_CASE("Local channels without a session end in time, and lock nobody out", "
         std::size_t silent;
     };
     for (const auto& [options, count] :
-         {Case{{"--header-timeout", "300ms"}, 1}, Case{{"--max-local-channels", "16", "--header-timeout", "1h"}, 40}}) {
+         {Case{{"--header-timeout", "2s"}, 1}, Case{{"--max-local-channels", "16", "--header-timeout", "1h"}, 40}}) {
         INFO(options[0]);
         const OwnDaemon daemon(options);
         RawChannel used(daemon.port());

@@ -59,7 +59,7 @@ private:
 }  // namespace
 
 TEST_CASE("SIGTERM: calls in flight are answered, new ones are rejected, and the daemon ends with 0", "[server]") {
-    OwnDaemon daemon({"--drain-time", "6s"});
+    OwnDaemon daemon({"--drain-time", "8s"});
     PendingCall running = daemon.hold();
     REQUIRE(daemon.until("started"));
     const Json task = daemon.submit("hold", {daemon.name});
@@ -88,7 +88,7 @@ TEST_CASE("SIGTERM: calls in flight are answered, new ones are rejected, and the
 
 TEST_CASE("a call that ends within the drain time is answered with its result", "[server]") {
     OwnDaemon daemon;
-    PendingCall running(daemon.port(), "sleep", {1});
+    PendingCall running(daemon.port(), "sleep", {4});
     REQUIRE(eventually([&] { return daemon.totals()["workers"]["busy"] == 1; }));
     daemon.child().signal(SIGTERM);
     CHECK(running.response().contains("result"));
@@ -97,7 +97,7 @@ TEST_CASE("a call that ends within the drain time is answered with its result", 
 
 TEST_CASE("a function that ignores its cancellation does not hold the daemon up, nor after a second SIGTERM",
           "[server]") {
-    OwnDaemon daemon({"--drain-time", "200ms"}), patient({"--drain-time", "1h"});
+    OwnDaemon daemon({"--drain-time", "1s"}), patient({"--drain-time", "1h"});
     PendingCall running = daemon.hold("hold_deaf"), deaf = patient.hold("hold_deaf");
     REQUIRE(daemon.until("started"));
     REQUIRE(patient.until("started"));

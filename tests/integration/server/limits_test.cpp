@@ -112,7 +112,7 @@ TEST_CASE("connections are bounded in number, and end when they are idle", "[ser
     CHECK(third.read().status == 503);
     CHECK(is_healthy(one));
 
-    const OwnDaemon brief({"--idle-timeout", "1s"});
+    const OwnDaemon brief({"--idle-timeout", "3s"});
     HttpPeer idle(brief.port());
     CHECK(is_healthy(idle));
     CHECK(idle.closed_by_peer());

@@ -85,9 +85,9 @@ TEST_CASE("results that items name again and again are bounded together", "[serv
 TEST_CASE_METHOD(Calls, "a deadline of the message counts from its arrival, also for items that wait",
                  "[server][refs]") {
     const auto begin = std::chrono::steady_clock::now();
-    const Json answers = batch({call_object("sleep", {1.2}, 1), call_object("hold", {name}, 2),
+    const Json answers = batch({call_object("sleep", {2.6}, 1), call_object("hold", {name}, 2),
                                 call_object("hold", Json::array({item(1)}), 3), call_object("sleep", {item(1)}, 4)},
-                               {{"Request-Timeout", "2000"}});
+                               {{"Request-Timeout", "5000"}});
     CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
     CHECK(answers[0].contains("result"));
     CHECK(code_of(answers[1]) == -32002);

@@ -73,7 +73,7 @@ TEST_CASE_METHOD(Calls, "a task's deadline ends it, and its code sees that", "[s
 }
 
 TEST_CASE_METHOD(Calls, "a task's deadline does not end the equal call that shares its run", "[server]") {
-    const Json id = submit("hold_cached", {name}, {{"deadline_ms", 3000}});
+    const Json id = submit("hold_cached", {name}, {{"deadline_ms", 6000}});
     REQUIRE(until("started"));
     PendingCall equal = hold("hold_cached");
     CHECK(wait(id)["error"]["code"] == -32002);

@@ -228,7 +228,7 @@ struct End {
 const std::vector<End>& ends() {
     static const std::vector<End> all{
         {"it is cancelled", typeid(Cancelled), [](auto&, const auto&, auto& call) { call.cancel(); }, true, {}},
-        {"its deadline", typeid(DeadlineExceeded), [](auto&, const auto&, auto&) {}, true, {.timeout = 2s}},
+        {"its deadline", typeid(DeadlineExceeded), [](auto&, const auto&, auto&) {}, true, {.timeout = 3s}},
         {"its server is killed",
          typeid(TransportFailure),
          [](auto& server, const auto&, auto&) { server.daemon.child().signal(SIGKILL); },

@@ -105,7 +105,7 @@ TEST_CASE("a function that reads needs a WebSocket and says so", "[streams]") {
 }
 
 TEST_CASE("a reader of events that stops reading holds no worker and is given up", "[streams]") {
-    ExampleDaemon server({"--workers", "1", "--write-timeout", "300ms"});
+    ExampleDaemon server({"--workers", "1", "--write-timeout", "2s"});
     const Streamed unread(server.daemon.port(), call_object("tokens", {{"count", 1'000'000}, {"width", 60}}));
     const auto running = [&] { return server.totals()["streams"]["running"]; };
     CHECK(eventually([&] { return running() == 1; }));

@@ -134,13 +134,13 @@ TEST_CASE("a call with streams that was sent is not repeated, whatever its optio
 
 TEST_CASE("items in shared memory wait for a slow reader longer than a lease without a word, and then go back",
           "[client][streams]") {
-    const ExampleDaemon server({"--lease-confirm-within", "3s"});
+    const ExampleDaemon server({"--lease-confirm-within", "6s"});
     {
         auto read = server.client().stream("tokens", named("count", 5), named("width", 100'000));
         auto unread = server.client().stream("tokens", named("count", 20), named("width", 20'000));
         auto tokens = read.reader<TensorRef>(), others = unread.reader<TensorRef>();
         REQUIRE(others.next());
-        std::this_thread::sleep_for(5s);  // the client's word goes within 2 s
+        std::this_thread::sleep_for(8s);  // the client's word goes within 2 s
         CHECK(eventually([&] { return server.leases() == 19 + 5; }));
         int count = 0;
         for (const TensorRef& token : tokens)

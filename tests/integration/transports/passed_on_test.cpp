@@ -226,7 +226,7 @@ TEST_CASE("role: caller in a chain", "[.role]") {
     }
     const at::Tensor x = ones_for(client);
     announce("ready");
-    (void)client.call<double>("relay_sum", x, 3'000);
+    (void)client.call<double>("relay_sum", x, 6'000);
 }
 
 TEST_CASE("An argument of 64 MiB passes a relay without a copy, in the same memory", "[passed_on]") {
@@ -318,7 +318,7 @@ TEST_CASE("A channel may end while its client's memory is lent back to the serve
             std::this_thread::sleep_for(milliseconds(50 + i));
             server.kill();
         });
-        CHECK_THROWS_AS(client.call<double>("sum", x, 3'000), TransportFailure);
+        CHECK_THROWS_AS(client.call<double>("sum", x, 10'000), TransportFailure);
     }
 }
 
@@ -385,7 +385,7 @@ TEST_CASE("A relay that is killed leaves the tensor to its reader", "[passed_on]
     if (calls) {
         calling = std::jthread([&, x = ones_for(*chain.client)] {
             try {
-                (void)chain.client->call<double>("relay_sum", x, 3'000);
+                (void)chain.client->call<double>("relay_sum", x, 6'000);
             } catch (const TransportFailure&) {
                 has_failed = true;
             }
@@ -412,7 +412,7 @@ TEST_CASE("The last server is killed: its readers read on, and calls get an erro
         chain.last.kill();
     });
     const at::Tensor x = ones_for(*chain.client);
-    CHECK_THROWS_AS(chain.client->call<double>("relay_sum", x, 3'000), RpcError);
+    CHECK_THROWS_AS(chain.client->call<double>("relay_sum", x, 10'000), RpcError);
     killing.join();
     CHECK(is_ramp(held, kCount));
     CHECK(chain.client->call<double>("sum", held, 0) > 0);

@@ -45,7 +45,7 @@ void write_model(const std::string& path, int factor) {
     module.save(path);
 }
 
-constexpr int kLong = 20'000'000;
+constexpr int kLong = 40'000'000;
 
 struct ModelDaemon {
     explicit ModelDaemon(const Words& options = {}) : daemon(joined({"--model-folder", folder.path()}, options)) {
@@ -299,7 +299,7 @@ TEST_CASE("instances of sessions that ended while their call waited are not kept
     for (int round = 0; round < 3; ++round) {
         const Json session = call(port, "session.open")["session"];
         const HeaderList in_session{{"Shared-Tensor-Session", session.get<std::string>()}};
-        const Json slow{{"method", "m.count_to"}, {"params", {kLong}}};
+        const Json slow{{"method", "m.count_to"}, {"params", {kLong / 2}}};
         const Json first = call(port, "task.submit", slow, in_session);
         const Json second = call(port, "task.submit", {{"method", "m.next"}}, in_session);
         CHECK(call(port, "session.close", nullptr, in_session).is_object());
