@@ -1,5 +1,6 @@
 // What the daemon logs of calls and requests, in both formats; names of requests; the level while it runs; crashes.
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,9 +12,11 @@
 #include <filesystem>
 #include <regex>
 #include <sstream>
+#include <thread>
 
 #include <shared_tensor/client.hpp>
 
+#include "base/system/unique_fd.hpp"
 #include "integration/cli/run_client.hpp"
 #include "integration/server/shared_daemon.hpp"
 
@@ -254,6 +257,44 @@ TEST_CASE("the access log has one line for each request, also for those that are
     CHECK(objects[2]["status"] == 403);
     CHECK(objects[3]["method"] == "");
     CHECK(objects[3]["total_ms"].get<double>() >= 0);
+}
+
+TEST_CASE("lines of the access log that wait when the daemon ends are written", "[server][log]") {
+    const TemporaryFolder folder;
+    const std::string path = folder.file("access");
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    const shared_tensor::UniqueFd pipe(::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC));
+    REQUIRE(::fcntl(pipe.get(), F_SETPIPE_SZ, 4096) >= 0);
+    constexpr int kRequests = 200;  // their lines have no room there
+    std::string text;
+    const auto read_all = [&] {
+        char bytes[4096];
+        for (ssize_t got = 0; (got = ::read(pipe.get(), bytes, sizeof bytes)) > 0;)
+            text.append(bytes, static_cast<std::size_t>(got));
+    };
+    // A reader has a second: one that comes after a third of it gets all lines, unless the machine is busy.
+    const auto all_are_written = [&] {
+        read_all();
+        text.clear();
+        Daemon daemon(rough({"--access-log", path}));
+        {
+            HttpPeer peer(daemon.port());
+            for (int i = 0; i < kRequests; ++i) {
+                peer.request("GET", "/healthz");
+                peer.read();
+            }
+        }
+        daemon.child().signal(SIGTERM);
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        const auto is_over = [&] {
+            const bool has_ended = daemon.child().has_ended();
+            read_all();
+            return has_ended;
+        };
+        CHECK(eventually(is_over));
+        return std::count(text.begin(), text.end(), '\n') == kRequests;
+    };
+    CHECK(eventually(all_are_written));
 }
 
 TEST_CASE("the access log goes to standard output for -, and a file that cannot be opened ends the start",
