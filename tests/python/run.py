@@ -72,7 +72,7 @@ VLLM = [
     "uvloop",
     "xgrammar",
 ]
-OTHER_PYTHONS = ["python3.10", "python3.11", "python3.12", "python3.13", "python3.14"]
+OTHER_PYTHONS = ["python3.10", "python3.11", "python3.12", "python3.13", "python3.14", "python3.15"]
 
 
 def run(*command: str | os.PathLike[str], **options: object) -> None:

@@ -4,6 +4,7 @@ their functions."""
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import pathlib
 import re
@@ -39,7 +40,7 @@ def test_each_example_runs(provider: Any, monkeypatch: pytest.MonkeyPatch, tmp_p
             names["model"] = torch.nn.Sequential(torch.nn.Linear(2, 2))
             save_base(provider.url, tmp_path)
         exec(compile(example.replace("http://127.0.0.1:2537", provider.url), str(PAGE), "exec"), names)
-        if asyncio.iscoroutinefunction(names.get("main")):
+        if inspect.iscoroutinefunction(names.get("main")):
             asyncio.run(names.pop("main")())
 
 
