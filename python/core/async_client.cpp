@@ -29,8 +29,9 @@ public:
 
     /// Cancels all calls, and waits until their callbacks, which need the GIL, have returned.
     void close() {
+        std::unique_ptr<AsyncClient> ended = std::move(client_);
         const WithoutGil without_gil;
-        client_.reset();
+        ended.reset();
     }
     AsyncCaller with(CallOptions options) const {
         if (client_ == nullptr) throw std::runtime_error("the AsyncClient is closed");
@@ -90,8 +91,8 @@ void define_async_client(nb::module_& module) {
                 caller.call_then<PyValue>(*receipt, then, method, arguments);
                 return stop;
             },
-            "method"_a, "positional"_a, "named"_a, "done"_a, "options"_a)
-        .def("close", &PyAsyncClient::close);
+            nb::lock_self(), "method"_a, "positional"_a, "named"_a, "done"_a, "options"_a)
+        .def("close", &PyAsyncClient::close, nb::lock_self());
 }
 
 }  // namespace shared_tensor::python

@@ -216,19 +216,29 @@ void define_tasks(nb::module_& module) {
             },
             "convert"_a.none());
     nb::class_<PyBatch>(module, "Batch")
-        .def("add",
-             [](PyBatch& self, const std::string& method, const nb::tuple& positional, const nb::dict& named) {
-                 return self.batch.add<PyValue>(method, PyArguments(positional, named));
-             })
-        .def("notify", [](PyBatch& self, const std::string& method, const nb::tuple& positional,
-                          const nb::dict& named) { self.batch.notify(method, PyArguments(positional, named)); })
-        .def("size", [](const PyBatch& self) { return self.batch.size(); })
-        .def("send", [](PyBatch& self) {
-            Receipt receipt;
-            blocking(
-                nb::none(), [&] { self.stop.request_stop(); }, [&] { self.batch.send(receipt); });
-            return receipt_of(receipt);
-        });
+        .def(
+            "add",
+            [](PyBatch& self, const std::string& method, const nb::tuple& positional, const nb::dict& named) {
+                return self.batch.add<PyValue>(method, PyArguments(positional, named));
+            },
+            nb::lock_self())
+        .def(
+            "notify",
+            [](PyBatch& self, const std::string& method, const nb::tuple& positional, const nb::dict& named) {
+                self.batch.notify(method, PyArguments(positional, named));
+            },
+            nb::lock_self())
+        .def(
+            "size", [](const PyBatch& self) { return self.batch.size(); }, nb::lock_self())
+        .def(
+            "send",
+            [](PyBatch& self) {
+                Receipt receipt;
+                blocking(
+                    nb::none(), [&] { self.stop.request_stop(); }, [&] { self.batch.send(receipt); });
+                return receipt_of(receipt);
+            },
+            nb::lock_self());
 }
 
 void define_streams(nb::module_& module) {

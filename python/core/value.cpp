@@ -61,11 +61,18 @@ void write_bytes(ValueWriter writer, nb::handle value) {
 
 void write_object(ValueWriter writer, nb::handle dict) {
     writer.object();
+    // Another thread may change the dict while code of Python runs for a member, or at any time without a GIL.
+#ifdef Py_GIL_DISABLED
+    const nb::object own = nb::steal(PyDict_Copy(dict.ptr()));
+    if (!own.is_valid()) throw nb::python_error();
+    dict = own;
+#endif
     PyObject *key = nullptr, *member = nullptr;
     for (Py_ssize_t at = 0; PyDict_Next(dict.ptr(), &at, &key, &member) != 0;) {
+        const nb::object kept_key = nb::borrow(key), kept_member = nb::borrow(member);
         if (PyUnicode_Check(key) == 0)
             throw nb::type_error("a dict has keys that are not str: only keys of str can cross");
-        write_value(writer.member(text_of(key)), member);
+        write_value(writer.member(text_of(kept_key)), kept_member);
     }
 }
 

@@ -72,7 +72,7 @@ VLLM = [
     "uvloop",
     "xgrammar",
 ]
-OTHER_PYTHONS = ["python3.10", "python3.11", "python3.12", "python3.13", "python3.14", "python3.15"]
+OTHER_PYTHONS = ["python3.10", "python3.11", "python3.12", "python3.13", "python3.13t", "python3.14", "python3.15"]
 
 
 def run(*command: str | os.PathLike[str], **options: object) -> None:
@@ -81,7 +81,7 @@ def run(*command: str | os.PathLike[str], **options: object) -> None:
 
 
 def version_of(python: str) -> str:
-    text = "import sys; print('%d.%d' % sys.version_info[:2])"
+    text = "import sys; print('%d.%d%s' % (*sys.version_info[:2], sys.abiflags))"  # 3.13t: without a GIL
     done = subprocess.run([python, "-c", text], capture_output=True, text=True)
     return done.stdout.strip()
 

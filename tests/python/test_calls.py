@@ -301,6 +301,29 @@ def test_threads_share_a_client(client: shared_tensor.Client) -> None:
     assert sorted(results) == [2 * n for n in range(16)]
 
 
+def test_an_argument_may_change_while_it_is_sent(client: shared_tensor.Client) -> None:
+    """At any moment where Python has no GIL."""
+    shared = {str(n): [n, {"n": n}] for n in range(50)}
+    over = threading.Event()
+
+    def change() -> None:
+        while not over.is_set():
+            for n in range(50):
+                shared.pop(str(n))
+                shared[str(n)] = [n, {"n": n}]
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    try:
+        for _ in range(200):
+            sent = client.echo(shared)
+            assert len(sent) >= 49
+            assert all(value == [int(key), {"n": int(key)}] for key, value in sent.items())
+    finally:
+        over.set()
+        changing.join()
+
+
 def test_a_client_is_not_pickled(client: shared_tensor.Client) -> None:
     with pytest.raises(TypeError, match="make a new one"):
         pickle.dumps(client)

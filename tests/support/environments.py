@@ -18,11 +18,12 @@ def _run(*command: object) -> str:
 
 
 def _tag(python: str) -> str:
-    return _run(python, "-c", "import sys; print('cp%d%d' % sys.version_info[:2])").strip()
+    return _run(python, "-c", "import sys; print('cp%d%d%s' % (*sys.version_info[:2], sys.abiflags))").strip()
 
 
 def install(python: pathlib.Path, *arguments: object) -> None:
-    _run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir", *arguments)
+    options = ["--quiet", "--disable-pip-version-check", "--no-cache-dir", "--prefer-binary"]
+    _run(python, "-m", "pip", "install", *options, *arguments)
 
 
 class Environment:
