@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <list>
-#include <map>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -18,6 +16,7 @@
 #include "base/concurrency/guarded.hpp"
 #include "base/log/current_call.hpp"
 #include "base/log/log.hpp"
+#include "processes/present_calls.hpp"
 #include "processes/stream_pumps.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 #include "runtime/functions/passed_on_call.hpp"
@@ -331,47 +330,6 @@ private:
     const SteadyTime deadline_;
 };
 
-/// A call in this worker process, from the time when its arguments are read.
-struct PresentCall {
-    std::string_view function;
-    std::size_t places;                         ///< the function's concurrency; 0: no limit
-    SteadyTime end;                             ///< when nobody waits for it any more
-    const Context* context = nullptr;           ///< while its function runs
-    std::optional<SteadyTime> ignored_since{};  ///< its end or cancellation, as why_to_end() saw it first
-
-    bool runs() const { return context != nullptr; }
-    SteadyTime::duration ignored_for(SteadyTime now) const {
-        return ignored_since ? now - *ignored_since : SteadyTime::duration(0);
-    }
-};
-
-Guarded<std::list<PresentCall>>& present_calls() {
-    static auto* const calls = new Guarded<std::list<PresentCall>>;  // calls may run while the process ends
-    return *calls;
-}
-
-/// A place among present_calls().
-class Presence {
-public:
-    explicit Presence(PresentCall call) {
-        std::list<PresentCall> made{std::move(call)};
-        call_ = made.begin();
-        present_calls().with([&](auto& all) { all.splice(all.end(), made); });
-    }
-    Presence(const Presence&) = delete;
-    Presence& operator=(const Presence&) = delete;
-    ~Presence() {
-        std::list<PresentCall> gone;
-        present_calls().with([&](auto& all) { gone.splice(gone.end(), all, call_); });
-    }
-    void set_context(const Context* context) {
-        present_calls().with([&](auto&) { call_->context = context; });
-    }
-
-private:
-    std::list<PresentCall>::iterator call_;
-};
-
 class PassedCall final : public BoundCall {
 public:
     PassedCall(std::string_view function, std::unique_ptr<BoundCall> call, PassedCaller caller, SteadyTime deadline,
@@ -449,51 +407,7 @@ private:
     std::vector<ParameterInfo> parameters_;
 };
 
-using PresentCalls = std::list<PresentCall>;
-
-/// Notes which calls go on though nobody waits for them.
-void note_ignored(PresentCalls& all, SteadyTime now) {
-    for (PresentCall& call : all) {
-        const bool is_wanted = now <= call.end && !(call.runs() && call.context->cancelled());
-        if (!is_wanted && !call.ignored_since) call.ignored_since = now;
-    }
-}
-
-/// Whether so many calls hang that the process is to end.
-bool too_many_hang(const PresentCalls& all, SteadyTime now) {
-    std::size_t running = 0, reading = 0;
-    bool works = false;
-    for (const PresentCall& call : all) {
-        works |= call.runs() && !call.ignored_since;
-        if (call.ignored_for(now) >= kHangTime) ++(call.runs() ? running : reading);
-    }
-    return running + (works ? 0 : reading) >= kMostHanging;
-}
-
-/// A function that has no place left, because calls that hang have them all; empty for none.
-std::string_view function_without_places(const PresentCalls& all, SteadyTime now) {
-    std::map<std::string_view, std::size_t> places;
-    for (const PresentCall& call : all) {
-        if (call.runs() && call.ignored_for(now) >= kPlacesHangTime && ++places[call.function] == call.places)
-            return call.function;
-    }
-    return {};
-}
-
-std::string ignored_for(std::chrono::seconds time) {
-    return " ignored their cancellation for " + std::to_string(time.count()) + " s";
-}
-
 }  // namespace
-
-std::string why_to_end(SteadyTime now) {
-    return present_calls().with([&](PresentCalls& all) -> std::string {
-        note_ignored(all, now);
-        if (const auto function = function_without_places(all, now); !function.empty())
-            return "the calls that have all places of " + std::string(function) + ignored_for(kPlacesHangTime);
-        return too_many_hang(all, now) ? std::to_string(kMostHanging) + " of its calls" + ignored_for(kHangTime) : "";
-    });
-}
 
 Functions make_remote_functions(std::string_view description, const std::shared_ptr<Supervisor>& supervisor) try {
     Functions functions;

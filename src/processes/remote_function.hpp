@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -9,7 +8,6 @@
 #include <shared_tensor/error.hpp>
 #include <shared_tensor/function.hpp>
 
-#include "base/concurrency/clock.hpp"
 #include "processes/description.hpp"
 #include "processes/supervisor.hpp"
 
@@ -27,16 +25,6 @@ Functions make_remote_functions(std::string_view description, const std::shared_
 /// The function in a worker process: takes kCaller too, and leaves queueing, deadlines and the cache to the process
 /// that passes calls on.
 std::shared_ptr<const FunctionRecord> make_worker_function(std::shared_ptr<const FunctionRecord> function);
-
-/// A worker process is to end when so many calls have ignored their cancellation, or the end of their time, for
-/// kHangTime, or those that have all places of a function with concurrency() for kPlacesHangTime: their threads cannot
-/// be ended alone. Calls whose arguments are being read count only if no other call has its function running: they may
-/// wait for a lock of that one, such as an interpreter's.
-inline constexpr std::size_t kMostHanging = 16;
-inline constexpr std::chrono::seconds kHangTime{5}, kPlacesHangTime{60};
-/// Why this worker process is to end, for people: "16 of its calls ...". Empty: it goes on. Call it each second, from
-/// one thread.
-std::string why_to_end(SteadyTime now);
 
 /// The failure of a call whose process has ended: type "WorkerDied".
 CallFailure worker_died(std::string how);

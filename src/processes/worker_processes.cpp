@@ -22,6 +22,7 @@
 #include "base/system/fork.hpp"
 #include "base/system/unique_fd.hpp"
 #include "processes/description.hpp"
+#include "processes/present_calls.hpp"
 #include "processes/remote_function.hpp"
 #include "processes/supervisor.hpp"
 

@@ -160,7 +160,7 @@ const TaskIndex::Part* TaskIndex::owner_above_half() const {
     return most_device_ != nullptr ? above(most_device_, most_device_->bytes.device, limits_.max_bytes) : nullptr;
 }
 
-/// The finished task that goes first, if there are any: that of owner_above_half(), if it has one.
+/// The task that goes first: the longest finished one of owner_above_half(); if it has none, that of all owners.
 Task& TaskIndex::first_to_remove() const {
     const Part* const most = owner_above_half();
     Task* const first = most != nullptr ? most->by_end.begin()->second : nullptr;

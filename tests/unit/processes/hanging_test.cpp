@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "processes/present_calls.hpp"
 #include "processes/remote_function.hpp"
 #include "support/event.hpp"
 #include "unit/share/call.hpp"
